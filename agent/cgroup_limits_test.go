@@ -37,7 +37,7 @@ func newCgroupAgent(t *testing.T) *cgroupAgent {
 	c.driver = cgroups.New(root)
 	c.log = slog.New(slog.NewTextHandler(c.said, nil))
 	c.Agent.limits = budget.NewLimits(budget.Options{
-		Driver: c.driver, Jobs: c.jobs, Processes: c.Agent.proc, Cgroups: c.Agent.proc, Metrics: c.metrics, Log: c.log,
+		Driver: c.driver, Jobs: c.jobs, Processes: c.Agent.proc, Metrics: c.metrics, Log: c.log,
 		Root: root, File: cgroupsFile(c.config()),
 	})
 	c.newAdmission()

@@ -14,9 +14,9 @@ import (
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // htcondor is the installed HTCondor as a round sees it: what it is, and what is written for it.
@@ -125,7 +125,7 @@ func (s *settler) settle(ctx context.Context, slots []condor.Slot) (settled bool
 		},
 	}
 	if v.plan.Observe {
-		truth.Observed, truth.Began = startd.Resolver(&v.plan), usage.Began
+		truth.Observed, truth.Began = startd.Resolver(&v.plan), process.Began
 	}
 	for _, slot := range slots {
 		truth.Slots[condor.SlotName(slot.Name)] = slot

@@ -8,7 +8,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -177,11 +176,11 @@ func TestObservedProcessesBeforeTheStartdTells(t *testing.T) {
 func TestRecordOfAnObservedJob(t *testing.T) {
 	ta := newTestAgent(t, 1, observing)
 	now := time.Now()
-	ticks, err := usage.TicksAt(now)
+	ticks, err := process.TicksAt(now)
 	if err != nil {
 		t.Skip(err)
 	}
-	begin := usage.Began(ticks-30*process.TicksPerSecond, now)
+	begin := process.Began(ticks-30*process.TicksPerSecond, now)
 	if d := now.Sub(begin); d < 29*time.Second || d > 31*time.Second {
 		t.Errorf("thirty seconds of ticks are %v", d)
 	}

@@ -110,7 +110,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		Proc: root, Root: a.cgroupRoot,
 	})
 	a.limits = budget.NewLimits(budget.Options{
-		Driver: o.Cgroups, Jobs: a.jobs, Processes: a.proc, Cgroups: a.proc, Metrics: a.metrics, Log: a.log,
+		Driver: o.Cgroups, Jobs: a.jobs, Processes: a.proc, Metrics: a.metrics, Log: a.log,
 		Root: a.cgroupRoot, File: cgroupsFile(cfg.Paths),
 	})
 	a.closures = closures.NewTable(cfg.Paths.ClosuresFile())

@@ -96,7 +96,7 @@ func (n *node) again() {
 	n.t.Helper()
 	n.said, n.counts = &log{}, &counts{}
 	n.Limits = NewLimits(Options{
-		Driver: n.driver, Jobs: n.table, Processes: n.view, Cgroups: n.view, Metrics: n.counts,
+		Driver: n.driver, Jobs: n.table, Processes: n.view, Metrics: n.counts,
 		Log: slog.New(slog.NewTextHandler(n.said, nil)), Root: n.driver.Root, File: n.file,
 	})
 	if err := n.Read(); err != nil {
@@ -198,4 +198,15 @@ func (n *node) kept() string {
 		n.t.Fatal(err)
 	}
 	return strings.TrimSpace(string(b))
+}
+
+// outside looks at a process of a job as a sample does.
+func (n *node) outside(j jobs.Job, pid int, works bool, leaf func(pid int) (starter.Leaf, error)) (
+	left []int, off, unclear bool,
+) {
+	off, look := n.Outside(j, works)
+	if look != nil {
+		left, unclear = look([]int{pid}, leaf)
+	}
+	return left, off, unclear
 }

@@ -43,12 +43,6 @@ type Processes interface {
 	JobCgroup(s starter.Starter) string
 }
 
-// Cgroups are those of processes; starter.Node is the real one.
-type Cgroups interface {
-	// Leaf is the cgroup of HTCondor's in which a process is. Errors are those of reading /proc.
-	Leaf(pid int) (starter.Leaf, error)
-}
-
 // Metrics count what happened to the limits; metrics.Metrics is the real one.
 type Metrics interface {
 	// CgroupLimited counts a job that got its limit; late: it used the GPU before.
@@ -64,7 +58,6 @@ type Options struct {
 	Driver    Driver
 	Jobs      Jobs
 	Processes Processes
-	Cgroups   Cgroups
 	Metrics   Metrics
 	Log       *slog.Logger
 	// Root is the mount of cgroup v2.
@@ -79,7 +72,6 @@ type Limits struct {
 	driver    Driver
 	jobs      Jobs
 	processes Processes
-	cgroups   Cgroups
 	metrics   Metrics
 	log       *slog.Logger
 	root      string
@@ -109,7 +101,7 @@ type Limits struct {
 // NewLimits returns limits without any. Read takes over those of an earlier agent.
 func NewLimits(o Options) *Limits {
 	return &Limits{
-		driver: o.Driver, jobs: o.Jobs, processes: o.Processes, cgroups: o.Cgroups, metrics: o.Metrics, log: o.Log,
+		driver: o.Driver, jobs: o.Jobs, processes: o.Processes, metrics: o.Metrics, log: o.Log,
 		root: o.Root, file: o.File, wake: make(chan struct{}, 1),
 		by: map[jobs.Key]limit{}, unlimited: map[gpu.UUID]string{}, failedAt: map[gpu.UUID]time.Time{},
 		stuck: map[jobs.Key]string{}, turn: make(turn, 1),

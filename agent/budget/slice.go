@@ -66,36 +66,49 @@ func (c *Limits) narrow(ctx context.Context, l limit) error {
 	return c.driver.SetMemoryLimits(ctx, l.GPU, slice.Path, got.Soft, gpu.Unlimited)
 }
 
-// Outside looks at the processes of a job that use a GPU, by their PIDs. It returns those that
-// compute in another cgroup, where the limit of their job does not bind them, and notes that
-// the job has processes outside its limit. Works says whether jobs of the GPU get limits: a job
-// that left may remove its cgroup, and has no limit then. A login has no limit, and is none
-// that left. Off says whether the job had its limit and switched off the limit's controller.
-func (c *Limits) Outside(j jobs.Job, pids []int, works bool) (left []int, off bool) {
+// ErrNotYet says that the kernel has not said yet where a process is.
+var ErrNotYet = errors.New("the kernel has not said yet in which cgroup the process is")
+
+// Look looks at processes of a job by the cgroup of HTCondor's in which each is. Errors are those of reading /proc.
+// Left are those that compute in another cgroup, where the limit of their job does not bind them. Unclear: others may.
+type Look func(pids []int, leaf func(pid int) (starter.Leaf, error)) (left []int, unclear bool)
+
+// Outside says of a job whether it had its limit and switched off the limit's controller, and gives a look at its
+// processes that use a GPU; nil if they may be anywhere. Works says whether jobs of the GPU get limits: a job
+// that left may remove its cgroup, and has no limit then.
+//
+// The look notes that the job has processes outside its limit. A login has no limit, and is none that left.
+//
+// Where a process is not known yet (ErrNotYet), it may be outside: what the driver counts in the job's cgroup is not
+// all then. But no job is held for that: it has not left, and unclear says that it may have.
+func (c *Limits) Outside(j jobs.Job, works bool) (off bool, look Look) {
 	key := jobs.KeyOf(j.Starter, j.GPU)
 	off, never := c.loose.isOff(key)
 	l, ok := c.of(key)
 	if !ok && (j.Budget <= 0 || !works || never) {
-		return nil, off
+		return off, nil
 	}
-	outside := false
-	for _, pid := range pids {
-		leaf, err := c.cgroups.Leaf(pid)
-		if err != nil {
-			outside = outside || !process.Gone(err) // where it is cannot be read
-			continue
+	return off, func(pids []int, leaf func(pid int) (starter.Leaf, error)) (left []int, unclear bool) {
+		outside := false
+		for _, pid := range pids {
+			at, err := leaf(pid)
+			if err != nil {
+				outside = outside || !process.Gone(err) // where it is cannot be read
+				unclear = unclear || errors.Is(err, ErrNotYet)
+				continue
+			}
+			its := !ok || filepath.Join(c.root, at.Path) == l.cgroup().Path
+			if its && (!at.Left || l.wide) {
+				continue
+			}
+			outside = true
+			if its {
+				left = append(left, pid)
+			}
 		}
-		its := !ok || filepath.Join(c.root, leaf.Path) == l.cgroup().Path
-		if its && (!leaf.Left || l.wide) {
-			continue
-		}
-		outside = true
-		if its {
-			left = append(left, pid)
-		}
+		c.loose.setOutside(key, ok && outside)
+		return left, unclear
 	}
-	c.loose.setOutside(key, ok && outside)
-	return left, off
 }
 
 // The driver limits VRAM by a controller, "dmem" or "misc". HTCondor passes neither on from a job's slice to its

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -76,13 +77,35 @@ func TestLimitWithoutDescriptors(t *testing.T) {
 	job := c.table.Running()[0]
 	proctree.WithoutDescriptors(t, func() {
 		c.round()
-		if left, _ := c.Outside(job, []int{1100}, true); len(left) > 0 || c.wall() != jobs.EnforcedByNone {
+		if left, _, _ := c.outside(job, 1100, true, c.view.Leaf); len(left) > 0 || c.wall() != jobs.EnforcedByNone {
 			t.Errorf("a process that cannot be looked at: left %v, wall %s", left, c.wall())
 		}
 	})
 	c.limits(c.leaf(st), "soft 4096 hard 4096")
-	if left, _ := c.Outside(job, []int{1100}, true); len(left) > 0 || c.wall() != jobs.EnforcedByCgroup {
+	if left, _, _ := c.outside(job, 1100, true, c.view.Leaf); len(left) > 0 || c.wall() != jobs.EnforcedByCgroup {
 		t.Errorf("afterwards: left %v, wall %s", left, c.wall())
+	}
+}
+
+// TestOutsideNotKnownYet: while the kernel does not say where a job's process is, the job has not left, and what the
+// driver counts in its cgroup is not all that it uses.
+func TestOutsideNotKnownYet(t *testing.T) {
+	c := newNode(t)
+	c.job(100, "slot1_1", 4096)
+	c.round()
+	job := c.table.Running()[0]
+	notYet := func(int) (starter.Leaf, error) { return starter.Leaf{}, ErrNotYet }
+	left, off, unclear := c.outside(job, 1100, true, notYet)
+	used := c.Used(job.Starter, job.GPU, time.Now())
+	if len(left) > 0 || off || !unclear || c.wall() != jobs.EnforcedByNone || used.Known {
+		t.Errorf("left %v, off %t, unclear %t, wall %s", left, off, unclear, c.wall())
+	}
+	if _, _, unclear := c.outside(job, 1100, true, c.view.Leaf); unclear || c.wall() != jobs.EnforcedByCgroup {
+		t.Errorf("when it is known: unclear %t, wall %s", unclear, c.wall())
+	}
+	job.Starter.PID = 7 // of a job without a limit, where none is set
+	if _, _, unclear := c.outside(job, 1100, false, notYet); unclear {
+		t.Errorf("a job whose processes may be anywhere: unclear %t", unclear)
 	}
 }
 
@@ -108,7 +131,7 @@ func (n *node) passes(s starter.Starter, slice, leaf string) {
 
 // off says whether a job is known for switching off the controller of its limit.
 func (n *node) off(s starter.Starter) bool {
-	_, off := n.Outside(jobs.Job{Starter: s, GPU: uuid(0)}, nil, true)
+	off, _ := n.Outside(jobs.Job{Starter: s, GPU: uuid(0)}, true)
 	return off
 }
 
@@ -246,7 +269,7 @@ func TestNothingIsWritten(t *testing.T) {
 		t.Errorf("its supervisor hears %v", err)
 	}
 	c.proc.Add(proctree.Process{PID: 2100, Parent: st.PID, Comm: "pilot", Cgroup: filepath.Dir(proctree.CgroupOf(st.Slot)) + "/mine"})
-	if left, off := c.Outside(j, []int{2100}, true); len(left) > 0 || off {
+	if left, off, _ := c.outside(j, 2100, true, c.view.Leaf); len(left) > 0 || off {
 		t.Errorf("left %v, off %t", left, off)
 	}
 	if why, _ := c.Unlimited(uuid(0)); why != "" {
@@ -283,7 +306,7 @@ func TestRemadeCgroup(t *testing.T) {
 	if why, _ := c.Unlimited(uuid(0)); why != "" || c.wall() == jobs.EnforcedByCgroup {
 		t.Errorf("wall %s, the GPU: %s", c.wall(), why)
 	}
-	if left, _ := c.Outside(c.table.HeldBy(st)[0], []int{1100}, true); len(left) != 1 {
+	if left, _, _ := c.outside(c.table.HeldBy(st)[0], 1100, true, c.view.Leaf); len(left) != 1 {
 		t.Errorf("left %v", left)
 	}
 }

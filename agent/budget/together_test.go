@@ -16,8 +16,8 @@ func TestTogether(t *testing.T) {
 	s := n.job(100, "slot1_1", 1000)
 	j, other := n.table.HeldBy(s)[0], n.job(200, "slot1_2", 500)
 	now := Conditions{Known: true, Has: true, Shared: func(gpu.UUID) bool { return true }, Every: time.Second}
-	together.Methods(t, n.Limits, now, time.Now(), j, s, uuid(0), n.leaf(s), []int{100}, true, "watch", together.Except{"Run"},
-		together.Call(func() { n.budget(s, 2000) }), together.Call(func() { _ = n.Read() }),
+	together.Methods(t, n.Limits, now, time.Now(), j, s, uuid(0), n.leaf(s), true, "watch", together.Except{"Run"},
+		together.Call(func() { n.outside(j, 100, true, n.view.Leaf) }), together.Call(func() { n.budget(s, 2000) }), together.Call(func() { _ = n.Read() }),
 		together.Call(func() {
 			n.driver.Is(cgroups.Mood{Err: errors.New("no room")})
 			n.Round(t.Context(), now)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/history"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Closure is one owner's statement that a GPU takes no new jobs, and why.
@@ -94,7 +94,7 @@ func (l List) Lift(u gpu.UUID, owner string, override bool) (rest, lifted List, 
 // its running jobs, even if its hook asks a moment later.
 func (l List) For(started uint64) List {
 	return slices.DeleteFunc(slices.Clone(l), func(c Closure) bool {
-		closed, err := usage.TicksAt(c.Since)
+		closed, err := process.TicksAt(c.Since)
 		return err == nil && !c.Since.IsZero() && started < closed
 	})
 }

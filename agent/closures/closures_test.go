@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -93,7 +93,7 @@ func TestCheck(t *testing.T) {
 // TestFor: a starter of before the closure has a running job, one of after it a new one.
 func TestFor(t *testing.T) {
 	closed := time.Now()
-	ticks, err := usage.TicksAt(closed)
+	ticks, err := process.TicksAt(closed)
 	if err != nil {
 		t.Skip(err)
 	}

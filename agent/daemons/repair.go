@@ -13,7 +13,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
-	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -76,7 +75,7 @@ func (k *Keeper) loggedOther(ctx context.Context, u gpu.UUID, s State, deadline 
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, deadline)
-		lines, err := k.Logs.Log(ctx, u, usage.Began(v.Started, time.Now()))
+		lines, err := k.Logs.Log(ctx, u, process.Began(v.Started, time.Now()))
 		cancel()
 		if err != nil {
 			k.Log.Warn("the log of an MPS server cannot be read", "gpu", u, "pid", v.PID, "err", err)
@@ -165,7 +164,7 @@ func (k *Keeper) killClient(u gpu.UUID, pid int, listed time.Time) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	latest, err := usage.TicksAt(listed)
+	latest, err := process.TicksAt(listed)
 	if err != nil {
 		return err
 	}

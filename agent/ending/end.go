@@ -157,7 +157,7 @@ func (e *Ender) Punish(ctx context.Context, f rules.Finding) {
 		return // it has ended
 	}
 	if f.Enforce == config.EnforceKill {
-		e.killBeside(f)
+		e.once(killing{f.Starter, f.GPU}, func() { e.killBeside(f) })
 	}
 	if _, busy := e.punished.LoadOrStore(f.Starter, true); busy {
 		return
@@ -187,18 +187,42 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 // KillOutside kills processes of users that are no MPS clients and of no job. No neighbour suffers from
 // that. Those that come again are in the next sample.
 func (e *Ender) KillOutside(u gpu.UUID, all []process.ID) {
-	for _, p := range all {
-		err := killIf(p.PID, func() bool {
-			_, its := e.Jobs.StarterOf(p.PID)
-			now, _ := e.Processes.Stat(p.PID)
-			return !its && e.Users.OfUser(p.PID) && now.Shows(p)
-		})
-		switch {
-		case err == nil:
-			e.Log.Warn("a user's own process, outside of jobs, was killed", "gpu", u, "pid", p.PID)
-		case !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, unix.ESRCH):
-			e.Log.Error("a user's own process, outside of jobs, was not killed", "gpu", u, "pid", p.PID, "err", err)
+	e.once(killing{gpu: u}, func() {
+		for _, p := range all {
+			e.killOutside(u, p)
 		}
+	})
+}
+
+// killing is who is looked at and killed: what computes beside MPS of a job, or on a GPU outside of all jobs.
+type killing struct {
+	of  starter.Starter
+	gpu gpu.UUID
+}
+
+// once does this in the background, unless it still does. A sample does not wait: where a process is, which is asked
+// again before it is killed, the kernel may take long to say. A kind has one thread at a time.
+func (e *Ender) once(kind killing, do func()) {
+	if _, busy := e.kills.LoadOrStore(kind, true); busy {
+		return
+	}
+	e.ends.Go(func() {
+		defer e.kills.Delete(kind)
+		do()
+	})
+}
+
+func (e *Ender) killOutside(u gpu.UUID, p process.ID) {
+	err := killIf(p.PID, func() bool {
+		_, its := e.Jobs.StarterOf(p.PID)
+		now, _ := e.Processes.Stat(p.PID)
+		return !its && e.Users.OfUser(p.PID) && now.Shows(p)
+	})
+	switch {
+	case err == nil:
+		e.Log.Warn("a user's own process, outside of jobs, was killed", "gpu", u, "pid", p.PID)
+	case !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, unix.ESRCH):
+		e.Log.Error("a user's own process, outside of jobs, was not killed", "gpu", u, "pid", p.PID, "err", err)
 	}
 }
 

@@ -2,14 +2,18 @@ package ending
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
@@ -228,6 +232,7 @@ func TestKillOutside(t *testing.T) {
 	var log strings.Builder
 	n.Log = slog.New(slog.NewTextHandler(&log, nil))
 	n.KillOutside(uuid(0), all)
+	n.Wait()
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "was killed") {
 		t.Errorf("logged: %s", got)
 	}
@@ -241,4 +246,49 @@ func TestKillOutside(t *testing.T) {
 			t.Errorf("process %d of the list: %v", i+1, c.ProcessState)
 		}
 	}
+}
+
+// TestKillsDelayNoSample: the kernel does not say where processes are that are to be killed. The sample goes on, one look is under way
+// however many samples ask, and the processes are killed as soon as it is said.
+func TestKillsDelayNoSample(t *testing.T) {
+	n := newNode(t)
+	s := n.starter(100, "slot1_1")
+	n.admit(s)
+	const session = "/user.slice/user-1000.slice/session-1.scope"
+	var sleeps []*exec.Cmd
+	for _, cgroup := range []string{session, proctree.CgroupOf("slot1_1")} {
+		c := exec.Command("sleep", "1000")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _, _ = c.Process.Kill(), c.Wait() }()
+		n.proc.Add(proctree.Process{PID: c.Process.Pid, Parent: 1, Comm: "sleep", UID: 1000, Cgroup: cgroup})
+		file := n.proc.Root + "/" + strconv.Itoa(c.Process.Pid) + "/cgroup"
+		if err := errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		sleeps = append(sleeps, c)
+	}
+	f := rules.Finding{Job: jobUsing(100), Code: api.CodeUnattached, Enforce: config.EnforceKill, First: true}
+	f.Starter, f.PIDs, f.Beside = s, nil, []int{sleeps[1].Process.Pid}
+	outside := process.ID{PID: sleeps[0].Process.Pid, Started: proctree.StartOf(sleeps[0].Process.Pid)}
+	for range 3 {
+		n.KillOutside(uuid(0), []process.ID{outside})
+		n.Punish(t.Context(), f)
+	}
+	kills := 0
+	n.kills.Range(func(_, _ any) bool { kills++; return true })
+	if kills != 2 {
+		t.Errorf("%d looks are under way", kills)
+	}
+	for i, c := range sleeps {
+		file := n.proc.Root + "/" + strconv.Itoa(c.Process.Pid) + "/cgroup"
+		if err := proctree.AnswerPipe(file, "0::"+[]string{session, proctree.CgroupOf("slot1_1")}[i]+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _ = c.Wait(); c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Errorf("process %d: %v", i, c.ProcessState)
+		}
+	}
+	n.Wait()
 }

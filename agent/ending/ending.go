@@ -104,10 +104,11 @@ type Ender struct {
 	Options
 	turns turns
 	// ends are clients being ended, punished the jobs whose clients are because they broke
-	// a rule, outside the GPUs where those of no job are.
+	// a rule, outside the GPUs where those of no job are. Kills are what is looked at and killed: see killing.
 	ends     sync.WaitGroup
 	punished sync.Map
 	outside  sync.Map
+	kills    sync.Map
 }
 
 // New returns an Ender.

@@ -38,6 +38,9 @@ type Job struct {
 	Unbound bool
 	// Known: the GPU's processes could be listed.
 	Known bool
+	// Unclear: a process on some GPU may be the job's, or one of its own may have left its cgroup. What it is seen to
+	// break counts. That it is not seen to break the other rules about its processes counts neither for nor against it.
+	Unclear bool
 	// MostClients is how many MPS clients the job may have, Largest the largest
 	// budget on its GPU, Quantum the step of budgets.
 	MostClients      int
@@ -151,21 +154,21 @@ type law struct {
 
 func (j Job) laws(r Rules) []law {
 	used := j.Memory.Value.MiB()
-	clients := len(j.PIDs) - len(j.Beside)
+	clients, known := len(j.PIDs)-len(j.Beside), j.Known && !j.Unclear
 	return []law{
 		{code: api.CodeOverBudget, known: j.Memory.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
 			broken: used > r.Budgets.Limit(j.Budget), reason: func() string { return j.overBudget(used) }},
-		{code: api.CodeTooManyClients, known: j.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
+		{code: api.CodeTooManyClients, known: known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
 			broken: j.Known && j.MostClients > 0 && clients > j.MostClients,
 			reason: func() string {
 				return fmt.Sprintf("%d processes of the job use %s, and one share serves at most %d: start fewer processes, "+
 					"or ask for a whole GPU", clients, j.GPU, j.MostClients)
 			}},
-		{code: api.CodeOtherGPU, known: j.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
+		{code: api.CodeOtherGPU, known: known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
 			broken: len(j.Elsewhere) > 0, reason: j.onOtherGPU},
-		{code: api.CodeLeftCgroup, known: j.Known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
+		{code: api.CodeLeftCgroup, known: known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
 			broken: len(j.Outside) > 0 || j.Unbound, reason: j.outside},
-		{code: api.CodeUnattached, known: j.Known, grace: r.AttachWithin, enforce: r.Unattached,
+		{code: api.CodeUnattached, known: known, grace: r.AttachWithin, enforce: r.Unattached,
 			broken: j.Known && len(j.Beside) > 0,
 			reason: j.unattached},
 	}

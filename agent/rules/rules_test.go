@@ -52,6 +52,10 @@ func TestJudge(t *testing.T) {
 	held.ToBeHeld = true
 	elsewhere := jobUsing(100)
 	elsewhere.Elsewhere = []Stray{{300, uuid(1)}}
+	unclear, left := jobUsing(100), jobUsing(100)
+	unclear.Unclear, left.Outside = true, []int{200}
+	leftAndMore := left
+	leftAndMore.Unclear = true
 	type at struct {
 		second int
 		job    Job
@@ -74,6 +78,10 @@ func TestJudge(t *testing.T) {
 		"unknown at the end":  {[]at{{0, jobUsing(6200)}, {10, unknown}}, 0, ""},
 		"beside the daemon":   {[]at{{0, beside}, {30, beside}}, api.CodeUnattached, "process 201 of the job computes"},
 		"beside, for a while": {[]at{{0, beside}, {29, beside}}, 0, ""},
+		"may be outside":      {[]at{{0, unclear}, {60, unclear}}, 0, ""},
+		"left, then unclear":  {[]at{{0, left}, {5, unclear}, {10, left}}, api.CodeLeftCgroup, "process 200 of the job computes"},
+		"left, then not":      {[]at{{0, left}, {5, jobUsing(100)}, {10, left}}, 0, ""},
+		"left, and more may":  {[]at{{0, leftAndMore}, {10, leftAndMore}}, api.CodeLeftCgroup, "process 200 of the job computes"},
 		"another GPU":         {[]at{{0, elsewhere}, {10, elsewhere}}, api.CodeOtherGPU, "process 300 of the job computes on " + string(uuid(1)) + ", and its slot holds " + string(uuid(0))},
 		"too many clients":    {[]at{{0, many}, {10, many}}, api.CodeTooManyClients, "7 processes of the job use " + string(uuid(0)) + ", and one share serves at most 6"},
 	} {

@@ -16,12 +16,14 @@ import (
 func Sampled(snap *usage.Snapshot, p *plan.Plan, running []jobs.Job) []Job {
 	var out []Job
 	at, held, memory := sightings(snap), holdings(running), memories(snap)
+	unclear := anyUnknown(snap)
 	for _, r := range running {
 		g, ok := p.Find(r.GPU)
 		if !ok || !g.Shared() {
 			continue
 		}
 		w := Job{Job: r, MostClients: g.MaxClients, Largest: g.LargestRequest, Quantum: p.RequestVRAM.Quantum}
+		w.Unclear = unclear
 		key, device := SlotKey(r.Starter), snap.DeviceOf(r.GPU)
 		w.Memory = memory[slotOnDevice{key, device}]
 		if d, ok := snap.Device(device); ok && d.Processes.Known {
@@ -60,6 +62,16 @@ func sightings(snap *usage.Snapshot) map[usage.SlotKey][]sighting {
 		}
 	}
 	return out
+}
+
+// anyUnknown says whether some process may be any job's.
+func anyUnknown(snap *usage.Snapshot) bool {
+	for i := range snap.Devices {
+		if slices.ContainsFunc(snap.Devices[i].Processes.Value, usage.Process.Unclear) {
+			return true
+		}
+	}
+	return false
 }
 
 // holdings are what each slot holds.

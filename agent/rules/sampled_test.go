@@ -32,6 +32,7 @@ func TestSampled(t *testing.T) {
 		{UUID: uuid(2), Mode: config.ModeTimeSlice}}}
 	p.RequestVRAM.Quantum = 512
 	other := usage.Process{DeviceProcess: gpu.DeviceProcess{PID: 9}, Owner: usage.OwnerNone}
+	unknown := usage.Process{DeviceProcess: gpu.DeviceProcess{PID: 10}, Owner: usage.OwnerUnknown}
 	memory := gpu.Known(gpu.Bytes(7))
 	for name, c := range map[string]struct {
 		gpu     gpu.UUID
@@ -46,6 +47,8 @@ func TestSampled(t *testing.T) {
 		"no sample":             {uuid(0), nil, []Job{{MostClients: 6, Largest: 8192}}},
 		"elsewhere": {uuid(0), []usage.DeviceUsage{onDevice(uuid(0), true, of(6, true)), onDevice(uuid(1), true, of(8, false))},
 			[]Job{{Known: true, PIDs: []int{6}, Elsewhere: []Stray{{8, uuid(1)}}, MostClients: 6, Largest: 8192}}},
+		"one elsewhere may be its": {uuid(0), []usage.DeviceUsage{onDevice(uuid(0), true, of(6, true)), onDevice(uuid(1), true, unknown)},
+			[]Job{{Known: true, PIDs: []int{6}, Unclear: true, MostClients: 6, Largest: 8192}}},
 		"time slices": {uuid(2), []usage.DeviceUsage{onDevice(uuid(2), true, of(5, false))}, []Job{{Known: true, PIDs: []int{5}}}},
 	} {
 		job := jobs.Job{Starter: mine, GPU: c.gpu, Budget: 4096}

@@ -3,11 +3,13 @@ package sampling
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/budget"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/history"
@@ -80,8 +82,8 @@ func newNode(t *testing.T, gpus int) *fakeNode {
 		Users: starter.Users{Node: starter.Node{FS: process.FS{Root: n.proc.Root}}},
 		Log:   slog.New(slog.NewTextHandler(&n.log, nil)), Proc: n.proc.Root, Published: func(s *usage.Snapshot) { n.published = append(n.published, s) },
 		Ended: func() { n.ended++ }, Wake: func() { n.woken++ }, Now: func() time.Time { return n.clock },
+		Patience: 5 * time.Minute,
 	})
-	n.loop.lookFor = 5 * time.Minute
 	return n
 }
 
@@ -153,6 +155,7 @@ func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID) {
 func (n *fakeNode) Running() []jobs.Job { return n.running }
 
 func (n *fakeNode) StarterOf(pid int) (starter.Starter, bool) {
+	_, _ = process.FS{Root: n.proc.Root}.Cgroup(pid) // the real one looks there
 	s, ok := n.starters[pid]
 	return s, ok
 }
@@ -173,13 +176,20 @@ func (n *fakeNode) Unlimited(u gpu.UUID) (why string, at time.Time) {
 	return why, at
 }
 
-func (n *fakeNode) Outside(j jobs.Job, pids []int, works bool) (out []int, off bool) {
-	for _, pid := range pids {
-		if works && n.outside[pid] {
-			out = append(out, pid)
-		}
+func (n *fakeNode) Outside(j jobs.Job, works bool) (off bool, look budget.Look) {
+	if !works {
+		return n.unbound[j.Starter], nil
 	}
-	return out, n.unbound[j.Starter]
+	return n.unbound[j.Starter], func(pids []int, leaf func(int) (starter.Leaf, error)) (left []int, unclear bool) {
+		for _, pid := range pids {
+			at, err := leaf(pid)
+			unclear = unclear || errors.Is(err, budget.ErrNotYet)
+			if at.Left || n.outside[pid] {
+				left = append(left, pid)
+			}
+		}
+		return left, unclear
+	}
 }
 
 func (n *fakeNode) Used(s starter.Starter, _ gpu.UUID, _ time.Time) gpu.Measured[gpu.Bytes] {

@@ -56,12 +56,33 @@ func (l *Loop) Taken(g *plan.GPU) string {
 	return ""
 }
 
-// Blocked says which process that is no MPS client keeps jobs from a shared GPU; empty if none does.
+// unclearAfter is for how many samples a process may be of nobody known before its GPU takes no new jobs.
+const unclearAfter = 5
+
+// unclear names a process of which it is not known for several samples whose it is. It may compute beside MPS, or be a
+// job's that left its cgroup, so no new job comes beside it. Nothing is known against it: nobody ends it.
+func unclear(snap *usage.Snapshot, g *plan.GPU) string {
+	d, _ := snap.Device(Device(g))
+	for _, p := range d.Processes.Value {
+		if p.Rounds > unclearAfter {
+			return fmt.Sprintf("it is not known whose process %d is, because the kernel takes long to say so: look for "+
+				"a job that makes and removes cgroups without end", p.PID)
+		}
+	}
+	return ""
+}
+
+// Blocked says which process that is no MPS client keeps jobs from a shared GPU, or may do so; empty if none does.
 // On an exclusive GPU it came while no MPS server was there, and keeps gpuslot's away. It may be a server that
 // somebody started.
 func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 	snap := l.Last()
 	g, ok := n.Plan.Find(u)
+	if ok && g.Shared() {
+		if why := unclear(snap, g); why != "" {
+			return why
+		}
+	}
 	if ok && (g.MIGDevice() || g.NeedsLimits()) {
 		return l.stranger(snap, g)
 	}
@@ -158,8 +179,8 @@ func (l *Loop) Uses(u gpu.UUID) Uses {
 		*out.MiB = int64(d.Memory.Value.Used.MiB())
 	}
 	for _, p := range d.Processes.Value {
-		if p.MPSClient && p.Owner == usage.OwnerSlot || p.Owner == usage.OwnerServer {
-			continue
+		if p.MPSClient && p.Owner == usage.OwnerSlot || p.Owner == usage.OwnerServer || p.Owner == usage.OwnerUnknown {
+			continue // Blocked names one that stays unknown
 		}
 		out.Strangers = append(out.Strangers, shown(p.DeviceProcess, p.Slot.Slot))
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/budget"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/deep"
@@ -51,8 +52,10 @@ type Processes interface {
 	Hiding(dirs map[int]string) map[int]bool
 }
 
-// Users say which processes are users' own; starter.Users is the real one.
+// Users say where processes are; starter.Users is the real one. The kernel may take long to say that.
 type Users interface {
+	// Leaf is the cgroup of HTCondor's in which a process is. Errors are those of reading /proc.
+	Leaf(pid int) (starter.Leaf, error)
 	// OfUser says whether a process runs in a session or a service of a user, outside of all jobs.
 	OfUser(pid int) bool
 }
@@ -68,9 +71,9 @@ type Limits interface {
 	// Unlimited is why jobs of a GPU have no limit, and since when; empty if nothing keeps them
 	// from it.
 	Unlimited(u gpu.UUID) (why string, at time.Time)
-	// Outside are the processes of a job that left the cgroups that the driver limits. Off says whether
-	// the job had its limit and switched off the limit's controller.
-	Outside(j jobs.Job, pids []int, works bool) (left []int, off bool)
+	// Outside says whether a job switched off the limit's controller, and looks which of its processes left the
+	// cgroups that the driver limits: see budget.Limits.Outside.
+	Outside(j jobs.Job, works bool) (off bool, look budget.Look)
 	// Used is what the driver counts in a job's cgroup.
 	Used(s starter.Starter, u gpu.UUID, now time.Time) gpu.Measured[gpu.Bytes]
 }
@@ -139,6 +142,8 @@ type Options struct {
 	Wake func()
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+	// Patience is how long a round waits for each kind of question about processes, which tests set; see patience.
+	Patience time.Duration
 }
 
 // Loop samples. Run and Watch are for one goroutine each; all other methods may be called by
@@ -151,8 +156,9 @@ type Loop struct {
 	// the GPUs whose jobs slowed each other down at the last sample.
 	breaches  rules.Breaches
 	contended contended
-	// lookFor is how long a look at lists of mounts is waited for; deep.Brief where 0.
-	lookFor time.Duration
+	// leaves are where processes of jobs are, ofUsers whether others are users' own.
+	leaves  *deep.Questions[place]
+	ofUsers *deep.Questions[bool]
 }
 
 // New returns a Loop that has taken no sample.
@@ -161,6 +167,11 @@ func New(o Options) *Loop {
 		o.Now = time.Now
 	}
 	l := &Loop{Options: o, breaches: rules.Breaches{}, contended: contended{}}
+	l.ofUsers = deep.NewQuestions(func(p process.ID) bool { return l.Users.OfUser(p.PID) })
+	l.leaves = deep.NewQuestions(func(p process.ID) place {
+		leaf, err := l.Users.Leaf(p.PID)
+		return place{leaf, err}
+	})
 	if o.Source != nil {
 		l.sampler = usage.NewSampler(usage.Options{
 			Source: o.Source, Site: site{l}, DCGM: o.DCGM, Interval: o.Node().Config.Usage.Interval, Proc: o.Proc, Now: o.Now,
@@ -197,7 +208,7 @@ func (l *Loop) Round(ctx context.Context) {
 
 	// Look at the GPUs, find whose the processes are, divide what each GPU did among its jobs. The
 	// interval may be another one since the configuration was read again.
-	l.sampler.Pace(n.Config.Usage.Interval)
+	l.sampler.Pace(n.Config.Usage.Interval, l.Patience)
 	l.sampler.Round(ctx)
 	snap, now := l.sampler.Snapshot(), l.Now()
 	if n.Plan.Observe {
@@ -205,7 +216,9 @@ func (l *Loop) Round(ctx context.Context) {
 	}
 
 	// Judge the jobs by the site's rules.
-	seen := l.seen(n, snap, now)
+	until := time.Now().Add(cmp.Or(l.Patience, n.Config.Usage.Interval/patience))
+	ofUsers := l.ofUsers.Ask(strangers(n, snap))
+	seen := l.seen(n, snap, now, until)
 	for _, j := range seen {
 		l.Sightings.Note(j.Job, j.PIDs, now)
 	}
@@ -218,9 +231,10 @@ func (l *Loop) Round(ctx context.Context) {
 	for _, f := range l.withBlind(found) {
 		l.Punisher.Punish(ctx, f)
 	}
+	ofUser := ofUsers(until)
 	for i := range n.Plan.GPUs {
 		g := &n.Plan.GPUs[i]
-		clients, others := l.outside(n, snap, g)
+		clients, others := outside(n, snap, g, ofUser)
 		if len(clients) > 0 {
 			l.Punisher.EndOutside(ctx, g.UUID, clients)
 		}
@@ -240,14 +254,12 @@ func (l *Loop) Round(ctx context.Context) {
 	}
 }
 
-// seen puts a sample to the running jobs, with what the driver and the processes themselves show.
-func (l *Loop) seen(n Node, snap *usage.Snapshot, now time.Time) []rules.Job {
+// seen puts a sample to the running jobs, with what the driver and the processes themselves show until a time.
+func (l *Loop) seen(n Node, snap *usage.Snapshot, now, until time.Time) []rules.Job {
 	all, toBeHeld := rules.Sampled(snap, n.Plan, l.Jobs.Running()), l.Jobs.ToBeHeld()
+	l.lookOutside(n, snap, all, until)
 	for i := range all {
 		j := &all[i]
-		if j.Known {
-			j.Outside, j.Unbound = l.Limits.Outside(j.Job, j.PIDs, l.limited(n, j.GPU))
-		}
 		if !j.Memory.Known { // NVML does not report the memory of all its processes
 			if used := l.Limits.Used(j.Starter, j.GPU, now); used.Known {
 				j.Memory = used
@@ -290,29 +302,8 @@ func (l *Loop) withBlind(found []rules.Finding) []rules.Finding {
 // stacked on each other, and no sample waits for that: what is not known yet only completes a text.
 func (l *Loop) hiding(dirs map[int]string) map[int]bool {
 	look := deep.Begin("mounts "+l.Proc, func() map[int]bool { return l.Processes.Hiding(dirs) })
-	found, _ := look.Within(cmp.Or(l.lookFor, deep.Brief))
+	found, _ := look.Within(cmp.Or(l.Patience, deep.Brief))
 	return found
-}
-
-// outside are the processes on a shared GPU that users run outside of all jobs, where no budget counts
-// them: the MPS clients and the others that compute. Where no control daemon of gpuslot's serves the GPU,
-// clients there are of a daemon of their own, and go with its server.
-func (l *Loop) outside(n Node, snap *usage.Snapshot, g *plan.GPU) (clients []int, others []process.ID) {
-	if !g.Shared() {
-		return nil, nil
-	}
-	_, served := n.Daemons[g.UUID]
-	d, _ := snap.Device(Device(g))
-	for _, p := range d.Processes.Value {
-		switch {
-		case p.Owner != usage.OwnerNone || !l.Users.OfUser(p.PID):
-		case p.MPSClient && (served || g.MPS()):
-			clients = append(clients, p.PID)
-		case !p.Graphics: // a display is in reserved_vram
-			others = append(others, process.ID{PID: p.PID, Started: p.Started})
-		}
-	}
-	return clients, others
 }
 
 // limited says whether the driver limits the VRAM of the jobs on a GPU, as far as is known.

@@ -188,7 +188,7 @@ func TestLongMounts(t *testing.T) {
 func TestSlowMounts(t *testing.T) {
 	n := newNode(t, 1)
 	slow := &slowLooks{Processes: n.loop.Processes, more: make(chan struct{})}
-	n.loop.Processes, n.loop.lookFor = slow, time.Millisecond
+	n.loop.Processes, n.loop.Patience = slow, time.Millisecond
 	for range 3 {
 		if got := n.loop.hiding(map[int]string{200: "/x"}); len(got) > 0 {
 			t.Errorf("%v", got)
@@ -198,7 +198,7 @@ func TestSlowMounts(t *testing.T) {
 		t.Errorf("%d looks have begun", began)
 	}
 	close(slow.more)
-	n.loop.lookFor = time.Minute
+	n.loop.Patience = time.Minute
 	for end := time.Now().Add(5 * time.Minute); !n.loop.hiding(map[int]string{200: "/x"})[200]; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("no look begins after the slow one")

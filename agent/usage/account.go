@@ -137,7 +137,7 @@ func (s *Sampler) energy(r gpu.Reading, work workload, reservations reserved, no
 	if took <= s.longest() {
 		keys, claims = claimsOf(work, reservations)
 	}
-	spreads, rest := apportion(joules, s.idleWatts(r.GPU, m)*took.Seconds(), claims)
+	spreads, rest := apportion(joules, m.idle.Value*took.Seconds(), claims) // without idle all energy counts as active
 	m.unattributed = sum(m.unattributed, gpu.Known(rest))
 	for i, k := range keys {
 		s.books.add(k, SlotTotals{Energy: spreads[i]}, now)
@@ -153,11 +153,4 @@ func idleGPU(r gpu.Reading) bool {
 		}
 	}
 	return r.MIGEnabled || empty(r.Processes)
-}
-
-func (s *Sampler) idleWatts(u gpu.UUID, m *meter) float64 {
-	if w, ok := s.options.IdleWatts[u]; ok {
-		return w
-	}
-	return m.idle.Value // without it all energy counts as active
 }

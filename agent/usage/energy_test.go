@@ -19,7 +19,7 @@ func twoSlots(t *testing.T) (*node, *Sampler) {
 	}
 	n.readings = []gpu.Reading{reads(gpuA, on(100, gib))}
 	s := n.sampler()
-	s.options.IdleWatts = map[gpu.UUID]float64{gpuA: 40}
+	s.meters[gpuA] = &meter{idle: gpu.Known(40.0)}
 	return n, s
 }
 
@@ -115,7 +115,7 @@ func TestEnergyByKernelTime(t *testing.T) {
 
 func TestIdlePowerIsLearned(t *testing.T) {
 	n, s := twoSlots(t)
-	s.options.IdleWatts = nil
+	delete(s.meters, gpuA)
 	n.readings = []gpu.Reading{reads(gpuA)}
 	for _, watts := range []uint64{60, 50, 55} {
 		n.next(t, s, 0, func(r *gpu.Reading) { r.Power = gpu.Known(watts * 1000) })

@@ -1,8 +1,11 @@
 package usage
 
 import (
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
@@ -10,13 +13,14 @@ import (
 // owners finds whose the processes are.
 type owners struct {
 	site Site
-	proc process.FS
 	// known are whose the processes of earlier rounds were. Those of a slot never leave it.
 	known map[process.ID]owned
 	// round are the processes of this round.
 	round map[process.ID]owned
 	// running are those that were read from /proc already.
 	running *process.Running
+	// questions go on where the kernel takes long.
+	questions *deep.Questions[owned]
 }
 
 const mostKnown = 1024 // where a round lists fewer
@@ -25,64 +29,84 @@ const mostKnown = 1024 // where a round lists fewer
 type owned struct {
 	owner Owner
 	slot  SlotKey
+	// rounds is for how many rounds it is OwnerUnknown.
+	rounds int
 }
 
 func newOwners(site Site, proc process.FS) owners {
-	return owners{site: site, proc: proc, known: map[process.ID]owned{}, running: process.NewRunning(proc)}
+	o := owners{site: site, known: map[process.ID]owned{}, running: process.NewRunning(proc)}
+	o.questions = deep.NewQuestions(o.find)
+	return o
 }
 
-// of finds the owner of each process that a device listed at a time. Graphics of no job, such
-// as a display server's, is left out: it keeps neither jobs nor MPS servers from the device.
-func (o *owners) of(list gpu.Measured[[]gpu.DeviceProcess], at time.Time) gpu.Measured[[]Process] {
+// of finds the owner of each process that these GPUs just listed, and waits for a time at most. Graphics of no
+// job, such as a display server's, is left out: it keeps neither jobs nor MPS servers from the device.
+func (o *owners) of(readings []gpu.Reading, wait time.Duration) map[Device]gpu.Measured[[]Process] {
+	o.running.Refresh() // drops those that have ended: what a GPU listed before has its PID still
+	o.round = make(map[process.ID]owned, len(o.known))
+	found, questions := map[Device]gpu.Measured[[]Process]{}, map[string][]process.ID{}
+	for _, r := range readings {
+		latest, err := process.TicksAt(r.At)
+		if err != nil {
+			latest = ^uint64(0) // then a PID that was used again is not told from the first
+		}
+		for _, i := range r.Instances { // first: the GPU lists their processes again
+			found[Device{r.GPU, i.UUID}] = o.list(i.Processes, latest, string(i.UUID), questions)
+		}
+		found[Device{GPU: r.GPU}] = o.list(r.Processes, latest, string(r.GPU), questions)
+	}
+	maps.Copy(o.round, o.questions.Ask(questions)(time.Now().Add(wait)))
+	for d, list := range found {
+		found[d] = o.settled(list)
+	}
+	return found
+}
+
+// list are the processes of a device, each with its owner if that is known without a question.
+func (o *owners) list(
+	list gpu.Measured[[]gpu.DeviceProcess], latest uint64, group string, questions map[string][]process.ID,
+) gpu.Measured[[]Process] {
 	if !list.Known {
 		return gpu.Measured[[]Process]{}
 	}
-	latest, err := TicksAt(at)
-	if err != nil {
-		latest = ^uint64(0) // then a PID that was used again is not told from the first
-	}
-	out := make([]Process, 0, len(list.Value))
-	for _, p := range list.Value {
-		if of := o.owner(p, latest); of.Owner == OwnerSlot || !p.Graphics {
-			out = append(out, of)
+	out := make([]Process, len(list.Value))
+	for i, p := range list.Value {
+		out[i] = Process{DeviceProcess: p, Owner: OwnerEnded}
+		id, ok := o.running.Now(p.PID)
+		if !ok || id.Started > latest {
+			continue // it has ended, and its PID may be another process's already
 		}
+		out[i].Started = id.Started
+		of, asked := o.round[id] // on another device
+		if !asked {
+			if of, ok = o.before(id); !ok {
+				questions[group] = append(questions[group], id)
+			}
+			o.round[id] = of
+		}
+		out[i].Owner, out[i].Slot = of.owner, of.slot
 	}
 	return gpu.Known(out)
 }
 
-func (o *owners) owner(p gpu.DeviceProcess, latest uint64) Process {
-	out := Process{DeviceProcess: p, Owner: OwnerEnded}
-	id, ok := o.running.Find(p.PID)
-	if !ok {
-		now, err := o.proc.Stat(p.PID)
-		if err != nil || now.Ended() {
-			return out
-		}
-		id = now.ID
-		o.running.Add(id)
+// before is what earlier rounds say of a process; false if it is asked for. One of no slot is asked for again: an
+// agent that starts learns of slots later, and a server may lose its control daemon. Until the answer what was known
+// counts. One that was never answered for is OwnerUnknown: nothing is done about it.
+func (o *owners) before(id process.ID) (of owned, known bool) {
+	was := o.known[id]
+	switch {
+	case was.owner == OwnerSlot, was.owner == OwnerServer && o.site.Server(id.PID, id.Started):
+		return was, true
+	case was.owner == OwnerNone:
+		return was, false
 	}
-	if id.Started > latest {
-		return out // it has ended, and its PID is another process's already
-	}
-	out.Started = id.Started
-	of := o.ask(id)
-	o.round[id], out.Owner, out.Slot = of, of.owner, of.slot
-	return out
+	return owned{owner: OwnerUnknown, rounds: was.rounds + 1}, false
 }
 
-// ask finds the owner of a process. One of no slot is asked for again: an agent that starts
-// learns of slots later, and a server may lose its control daemon. To find no slot costs the
-// most, so that a server is asked first whether it still is one.
-func (o *owners) ask(id process.ID) owned {
-	of, asked := o.round[id] // on another device
-	switch was := o.known[id]; {
-	case asked:
-		return of
-	case was.owner == OwnerSlot, was.owner == OwnerServer && o.site.Server(id.PID, id.Started):
-		return was
-	}
+// find answers for a process. It may wait for the kernel: see deep.Questions.
+func (o *owners) find(id process.ID) owned {
 	if slot, ok := o.site.Slot(id.PID, id.Started); ok {
-		return owned{OwnerSlot, slot}
+		return owned{owner: OwnerSlot, slot: slot}
 	}
 	if o.site.Server(id.PID, id.Started) {
 		return owned{owner: OwnerServer}
@@ -90,11 +114,19 @@ func (o *owners) ask(id process.ID) owned {
 	return owned{owner: OwnerNone}
 }
 
-// begin starts a round, before the GPUs are read; listed follows as soon as they are.
-func (o *owners) begin() { o.round = make(map[process.ID]owned, len(o.known)) }
-
-// listed drops the processes that have ended. What a GPU listed before has its PID still.
-func (o *owners) listed() { o.running.Refresh() }
+// settled has the answers. Graphics that may be a job's stays.
+func (o *owners) settled(list gpu.Measured[[]Process]) gpu.Measured[[]Process] {
+	for i := range list.Value {
+		if p := &list.Value[i]; p.Owner == OwnerUnknown || p.Owner == OwnerNone {
+			of := o.round[process.ID{PID: p.PID, Started: p.Started}]
+			p.Owner, p.Slot, p.Rounds = of.owner, of.slot, of.rounds
+		}
+	}
+	list.Value = slices.DeleteFunc(list.Value, func(p Process) bool {
+		return p.Graphics && p.Owner != OwnerSlot && p.Owner != OwnerUnknown
+	})
+	return list
+}
 
 // end forgets the processes that a whole round did not meet, except for some of slots: they may come back.
 func (o *owners) end(whole bool) {
@@ -108,23 +140,4 @@ func (o *owners) end(whole bool) {
 		}
 	}
 	o.known = o.round
-}
-
-// TicksAt is a time in clock ticks since boot, rounded up; an error means that
-// the kernel does not tell how long it runs.
-func TicksAt(at time.Time) (uint64, error) {
-	boot, err := process.SinceBoot()
-	if err != nil {
-		return 0, err
-	}
-	return process.Ticks(max(boot-time.Since(at), 0)) + 1, nil
-}
-
-// Began is when a process began, by its start time in clock ticks since boot.
-func Began(started uint64, now time.Time) time.Time {
-	ticks, err := TicksAt(now)
-	if err != nil || started > ticks {
-		return now
-	}
-	return now.Add(-time.Duration(ticks-started) * (time.Second / process.TicksPerSecond))
 }

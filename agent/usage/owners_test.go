@@ -1,11 +1,18 @@
 package usage
 
 import (
+	"fmt"
 	"os/exec"
+	"path/filepath"
+	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // A server is not looked for among the slots again, and is none any more when its control daemon is gone.
@@ -139,5 +146,115 @@ func TestOwnersAreForgotten(t *testing.T) {
 		if got := len(s.owners.known); got != len(list) {
 			t.Errorf("%d processes are known, want %d", got, len(list))
 		}
+	}
+}
+
+// cgroups puts pipes in the place of processes' cgroup files, which nobody writes: to read one does not end. What
+// answer puts there later is the end of it.
+func (n *node) cgroups(t *testing.T, pids ...int) (answer func()) {
+	t.Helper()
+	for _, pid := range pids {
+		if err := unix.Mkfifo(n.cgroup(pid), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer = sync.OnceFunc(func() {
+		for _, pid := range pids {
+			if err := proctree.AnswerPipe(n.cgroup(pid), ""); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	t.Cleanup(answer)
+	return answer
+}
+
+func (n *node) cgroup(pid int) string { return filepath.Join(n.proc, fmt.Sprint(pid), "cgroup") }
+
+// TestOwnersThatAreNotKnownYet: reads of cgroups do not end on one GPU. Rounds end, and show the other GPU and its
+// jobs. What is not known is in nobody's sum, and in nobody's way. It is asked once, and known as soon as it is
+// answered.
+func TestOwnersThatAreNotKnownYet(t *testing.T) {
+	n := newNode(t)
+	var stuck []gpu.DeviceProcess
+	var pids []int
+	for pid := 100; pid < 120; pid++ {
+		n.process(t, pid, 1)
+		stuck, pids = append(stuck, on(pid, gib)), append(pids, pid)
+	}
+	n.process(t, 200, 1)
+	n.slots = map[int]SlotKey{100: slot1, 200: slot2}
+	n.bookings = []Reservation{{Slot: slot1, Device: wholeA, Share: 1, Cap: 1}, {Slot: slot2, Device: Device{GPU: gpuB}, Share: 1, Cap: 1}}
+	n.readings = []gpu.Reading{reads(gpuA, stuck...), reads(gpuB, on(200, gib))}
+	n.readings[0].SMActivity = gpu.Known(gpu.Activity{Ratio: 0.5})
+	s := n.sampler()
+	s.wait = time.Millisecond
+	answer := n.cgroups(t, pids...)
+	var snap *Snapshot
+	rounds := 0
+	seen := func() bool { u, _ := snap.Slot(slot2, Device{GPU: gpuB}); return u.Memory == gpu.Known(gib) }
+	for late := time.Now().Add(5 * time.Minute); rounds < 3 || !seen(); rounds++ {
+		if snap = n.round(t, s); time.Now().After(late) {
+			t.Fatalf("the other GPU shows %+v", snap.Slots)
+		}
+	}
+	d, _ := snap.Device(wholeA)
+	for _, p := range d.Processes.Value {
+		if p.Owner != OwnerUnknown || p.Slot != (SlotKey{}) || p.Rounds != rounds {
+			t.Fatalf("after %d rounds a process is %+v", rounds, p)
+		}
+	}
+	u, _ := snap.Slot(slot1, wholeA)
+	if u.Memory.Known || u.Processes != 0 || u.Job.Idle.Value != 0 || u.SM.Upper != gpu.Known(0.5) {
+		t.Errorf("a job that may have them: %+v", u)
+	}
+	n.mu.Lock()
+	if n.asked > 5 {
+		t.Errorf("%d questions are under way", n.asked)
+	}
+	n.mu.Unlock()
+	answer()
+	s.wait = 5 * time.Minute
+	snap = n.round(t, s)
+	d, _ = snap.Device(wholeA)
+	for _, p := range d.Processes.Value {
+		if want := map[bool]Owner{true: OwnerSlot, false: OwnerNone}[p.PID == 100]; p.Owner != want || p.Rounds != 0 {
+			t.Errorf("answered: %+v", p)
+		}
+	}
+	if u, _ := snap.Slot(slot1, wholeA); u.Memory != gpu.Known(gib) {
+		t.Errorf("answered: %+v", u)
+	}
+}
+
+// TestKnownOwnersStay: while the kernel does not say whether a process of no slot still is one, it is.
+func TestKnownOwnersStay(t *testing.T) {
+	n := newNode(t)
+	n.process(t, 100, 1)
+	n.readings = []gpu.Reading{reads(gpuA, on(100, gib))}
+	s := n.sampler()
+	n.round(t, s)
+	n.cgroups(t, 100)
+	s.wait = time.Millisecond
+	if d, _ := n.round(t, s).Device(wholeA); d.Processes.Value[0].Owner != OwnerNone {
+		t.Errorf("%+v", d.Processes.Value)
+	}
+}
+
+// TestGraphicsThatMayBeAJobs: it is left out when it is known to be no job's.
+func TestGraphicsThatMayBeAJobs(t *testing.T) {
+	n := newNode(t)
+	n.process(t, 100, 1)
+	n.readings = []gpu.Reading{reads(gpuA, gpu.DeviceProcess{PID: 100, Graphics: true})}
+	s := n.sampler()
+	s.wait = time.Millisecond
+	answer := n.cgroups(t, 100)
+	if d, _ := n.round(t, s).Device(wholeA); len(d.Processes.Value) != 1 || d.Unowned != 1 {
+		t.Errorf("%+v", d)
+	}
+	answer()
+	s.wait = 5 * time.Minute
+	if d, _ := n.round(t, s).Device(wholeA); len(d.Processes.Value) != 0 {
+		t.Errorf("answered: %+v", d)
 	}
 }

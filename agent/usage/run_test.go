@@ -37,7 +37,12 @@ func TestRun(t *testing.T) {
 		s := NewSampler(Options{Source: w, Site: n, Interval: time.Second, Proc: n.proc})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { s.Run(ctx); close(ended) }()
+		go func() {
+			defer close(ended)
+			for pace := time.NewTicker(time.Second); ctx.Err() == nil; <-pace.C {
+				s.Round(ctx)
+			}
+		}()
 		after := func(d time.Duration) *Snapshot {
 			time.Sleep(d)
 			synctest.Wait()

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,6 @@ type Options struct {
 	// Interval is the time between two rounds; data older than three of them is
 	// dropped.
 	Interval time.Duration
-	// IdleWatts is what a GPU draws without work. Where it is not given, it is
-	// learned as soon as the GPU has no process.
-	IdleWatts map[gpu.UUID]float64
 	// Proc is where proc(5) is mounted; empty means /proc.
 	Proc string
 	// Now is the clock; nil means time.Now.
@@ -43,6 +41,7 @@ type Sampler struct {
 	books    ledger
 	nvml     Health
 	dcgm     Health
+	wait     time.Duration
 }
 
 // reading is the last good one of a device.
@@ -78,23 +77,8 @@ func NewSampler(o Options) *Sampler {
 // Snapshot is the last one; it is never nil and never changes.
 func (s *Sampler) Snapshot() *Snapshot { return s.last.Load() }
 
-// Run samples until the context ends. A round that takes as long as the
-// interval is followed by the next at once; rounds never overlap.
-func (s *Sampler) Run(ctx context.Context) {
-	t := time.NewTicker(s.options.Interval)
-	defer t.Stop()
-	for {
-		s.Round(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-	}
-}
-
-// Pace changes the interval. Only the loop that calls Round may.
-func (s *Sampler) Pace(interval time.Duration) { s.options.Interval = interval }
+// Pace changes the interval, and the wait for whose processes are unless that is 0. Only the caller of Round may.
+func (s *Sampler) Pace(interval, wait time.Duration) { s.options.Interval, s.wait = interval, wait }
 
 // reserved are the reservations by device.
 type reserved map[Device][]Reservation
@@ -102,19 +86,21 @@ type reserved map[Device][]Reservation
 // staleAfter is how many intervals old data may be.
 const staleAfter = 3
 
+// patience is the part of its interval that a round waits for whose the processes are. To judge them
+// package sampling waits as long for where they are: a quarter in all.
+const patience = 8
+
 func (s *Sampler) longest() time.Duration { return staleAfter * s.options.Interval }
 
-// Round samples once and publishes a snapshot, whatever comes of it. Only Run
-// or, in its place, a test calls it.
+// Round samples once and publishes a snapshot, whatever comes of it. One goroutine calls it.
 func (s *Sampler) Round(ctx context.Context) {
 	reservations := reserved{}
 	for _, b := range s.options.Site.Reservations() {
 		reservations[b.Device] = append(reservations[b.Device], b)
 	}
-	s.owners.begin()
 	wait := s.askDCGM(ctx)
 	readings, took, err := s.readGPUs(ctx)
-	s.owners.listed()
+	found := s.owners.of(readings, cmp.Or(s.wait, s.options.Interval/patience))
 	activities := wait()
 	now := s.options.Now()
 	for _, r := range readings {
@@ -122,7 +108,7 @@ func (s *Sampler) Round(ctx context.Context) {
 			err = errors.Join(err, fmt.Errorf("GPU %s (NVML index %d): %w", r.GPU, r.Index, r.Err))
 			continue
 		}
-		s.take(r, now)
+		s.take(r, found, now)
 		s.account(r, activities, reservations, now)
 	}
 	s.owners.end(err == nil)
@@ -179,7 +165,7 @@ func (h Health) next(err error, took time.Duration, now time.Time) Health {
 }
 
 // take remembers what a GPU and its MIG devices told.
-func (s *Sampler) take(r gpu.Reading, now time.Time) {
+func (s *Sampler) take(r gpu.Reading, found map[Device]gpu.Measured[[]Process], now time.Time) {
 	for d := range s.seen {
 		if d.GPU == r.GPU {
 			delete(s.seen, d) // MIG devices that are gone
@@ -187,7 +173,7 @@ func (s *Sampler) take(r gpu.Reading, now time.Time) {
 	}
 	s.note(Device{GPU: r.GPU}, reading{
 		Use: r.Use, At: now, MIGEnabled: r.MIGEnabled, Multiprocessors: r.Multiprocessors,
-		Power: r.Power, Board: r.Board, processes: s.owners.of(r.Processes, r.At),
+		Power: r.Power, Board: r.Board, processes: found[Device{GPU: r.GPU}],
 	})
 	parts := map[int]int{}
 	for _, i := range r.Instances {
@@ -196,7 +182,7 @@ func (s *Sampler) take(r gpu.Reading, now time.Time) {
 	for _, i := range r.Instances {
 		s.note(Device{GPU: r.GPU, MIG: i.UUID}, reading{
 			Use: i.Use, At: now, GPUInstance: i.GPUInstance, part: parts[i.GPUInstance] > 1, Multiprocessors: i.Multiprocessors,
-			processes: s.owners.of(i.Processes, r.At),
+			processes: found[Device{r.GPU, i.UUID}],
 		})
 	}
 }

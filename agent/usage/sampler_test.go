@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type node struct {
 	slots    map[int]SlotKey
 	servers  map[int]bool
 	bookings []Reservation
+	mu       sync.Mutex
 	asked    int
 }
 
@@ -41,8 +43,11 @@ func (n *node) Read(context.Context) ([]gpu.Reading, error) { return n.readings,
 func (n *node) Reservations() []Reservation                 { return n.bookings }
 func (n *node) Server(pid int, _ uint64) bool               { return n.servers[pid] }
 func (n *node) Slot(pid int, _ uint64) (SlotKey, bool) {
+	n.mu.Lock()
 	n.asked++
 	k, ok := n.slots[pid]
+	n.mu.Unlock()
+	_, _ = os.ReadFile(n.cgroup(pid)) // few tests have one: it takes as long as they want
 	return k, ok
 }
 
@@ -66,7 +71,9 @@ func (n *node) processIn(t *testing.T, pid int, started uint64, state byte, thre
 }
 
 func (n *node) sampler() *Sampler {
-	return NewSampler(Options{Source: n, Site: n, Interval: time.Second, Proc: n.proc, Now: func() time.Time { return n.now }})
+	s := NewSampler(Options{Source: n, Site: n, Interval: time.Second, Proc: n.proc, Now: func() time.Time { return n.now }})
+	s.Pace(time.Second, 5*time.Minute)
+	return s
 }
 
 // round samples a second after the last time.

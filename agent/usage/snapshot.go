@@ -67,7 +67,7 @@ func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {
 	}
 	out.UnownedMemory.Known = true
 	for _, p := range r.processes.Value {
-		if p.Owner == OwnerNone || p.Owner == OwnerEnded {
+		if p.Owner != OwnerSlot && p.Owner != OwnerServer {
 			out.Unowned++
 			out.UnownedMemory = add(out.UnownedMemory, p.Memory)
 		}
@@ -80,12 +80,13 @@ func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {
 func (s *Sampler) slotsOn(d Device, r reading, reservations []Reservation) []SlotUsage {
 	out := make([]SlotUsage, 0, len(reservations))
 	place := make(map[SlotKey]int, len(reservations))
+	known := r.processes.Known && !slices.ContainsFunc(r.processes.Value, Process.Unclear)
 	at := func(k SlotKey) *SlotUsage {
 		i, ok := place[k]
 		if !ok {
 			i = len(out)
 			place[k] = i
-			out = append(out, SlotUsage{Slot: k, Device: d, Memory: gpu.Measured[gpu.Bytes]{Known: r.processes.Known}})
+			out = append(out, SlotUsage{Slot: k, Device: d, Memory: gpu.Measured[gpu.Bytes]{Known: known}})
 		}
 		return &out[i]
 	}

@@ -109,7 +109,10 @@ func (t *tracker) sight(processes []Process, now time.Time) {
 		}
 		s.mps = s.mps || p.MPSClient
 		s.last = now
-		if p.Owner == OwnerSlot {
+		if p.Owner == OwnerSlot && s.owner == OwnerUnknown {
+			t.changed[p.Slot] = now
+		}
+		if p.Owner == OwnerSlot || s.owner == OwnerUnknown {
 			s.owner, s.slot = p.Owner, p.Slot // an agent that starts learns of slots later
 		}
 		t.sightings[key] = s
@@ -145,6 +148,8 @@ type sharers struct {
 	known   int
 	clients map[SlotKey]int
 	mps     bool
+	// anybody: a process may be of any slot. None is idle then.
+	anybody bool
 }
 
 // sharersOf gathers the slots that have a reservation or had a process on the device.
@@ -168,7 +173,8 @@ func (t *tracker) sharersOf(
 		out.outsiders, alone.Cap = t.late(clients, out.outsiders, alone.Cap)
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(clients), compareSlots) {
-		p := partOf(given[k], clients[k], !t.restless[k].IsZero() || lagged && !t.changed[k].IsZero())
+		restless := out.anybody || !t.restless[k].IsZero() || lagged && !t.changed[k].IsZero()
+		p := partOf(given[k], clients[k], restless)
 		if p.Cap > 0 {
 			out.slots, out.parts = append(out.slots, k), append(out.parts, p)
 		} else {
@@ -195,6 +201,8 @@ func (t *tracker) countClients(clients map[SlotKey]int, out *sharers) (alone Par
 			out.outsiders, alone = true, Part{Cap: 1, Weight: 1}
 		case OwnerEnded:
 			out.outsiders, alone.Cap = true, 1
+		case OwnerUnknown: // nor is it known whether it is an outsider
+			out.outsiders, alone.Cap, out.anybody = true, 1, true
 		}
 	}
 	return alone

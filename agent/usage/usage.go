@@ -47,11 +47,10 @@ type Reservation struct {
 	Cap float64
 }
 
-// Site is what the agent knows of the node. All of it is asked from the
-// sampling loop and must answer at once.
+// Site is what the agent knows of the node. All of it but Slot must answer at once.
 type Site interface {
-	// Slot is the slot of a process, named by its PID and its start time in
-	// clock ticks since boot. What is found is not asked again.
+	// Slot is the slot of a process, named by its PID and its start time in clock ticks since boot.
+	// What is found is not asked again. It is asked by several goroutines and may take long.
 	Slot(pid int, started uint64) (SlotKey, bool)
 	// Reservations are the slots in use now.
 	Reservations() []Reservation
@@ -74,7 +73,12 @@ type Process struct {
 	Owner Owner
 	// Slot is set for OwnerSlot.
 	Slot SlotKey
+	// Rounds is for how many rounds it is OwnerUnknown, and 0 of all others.
+	Rounds int
 }
+
+// Unclear says that it may be any slot's.
+func (p Process) Unclear() bool { return p.Owner == OwnerUnknown }
 
 // Owner says whose a process is.
 type Owner string
@@ -88,6 +92,8 @@ const (
 	OwnerNone Owner = "none"
 	// OwnerEnded had ended before its slot could be found.
 	OwnerEnded Owner = "ended"
+	// OwnerUnknown runs, and the kernel has not said yet where: it may be anybody's.
+	OwnerUnknown Owner = "unknown"
 )
 
 // Snapshot is what is known at one time. It is never changed.
@@ -136,7 +142,7 @@ type DeviceUsage struct {
 	Processes gpu.Measured[[]Process]
 	Listed    []gpu.DeviceProcess // as the driver lists them: graphics of no job, too
 	// UnownedMemory is what processes in no slot hold, and those whose owner is
-	// gone; MPS servers are not counted.
+	// gone or not known yet; MPS servers are not counted.
 	UnownedMemory gpu.Measured[gpu.Bytes]
 	// Unowned is their number.
 	Unowned int
@@ -167,8 +173,8 @@ type SlotUsage struct {
 	Device
 	// Processes of the slot that have a context on the device.
 	Processes int
-	// Memory is the sum over them. If one is unknown the sum is not known, and
-	// Value is what the others hold: a lower bound.
+	// Memory is the sum over them. If one is unknown, or a process on the device may be the slot's, the sum is not
+	// known, and Value is what the others hold: a lower bound.
 	Memory gpu.Measured[gpu.Bytes]
 	// Partly: the device uses more than NVML lists, and this may be the job's. Memory is a
 	// lower bound then, and Peak is unknown from then on.

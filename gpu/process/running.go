@@ -34,6 +34,19 @@ func (r *Running) Find(pid int) (id ID, ok bool) {
 	return f.ID, ok
 }
 
+// Now is the process that has a PID, if one runs. One that is not followed is read from /proc, and then followed.
+func (r *Running) Now(pid int) (id ID, ok bool) {
+	if id, ok = r.Find(pid); ok {
+		return id, true
+	}
+	now, err := r.fs.Stat(pid)
+	if err != nil || now.Ended() {
+		return ID{}, false
+	}
+	r.Add(now.ID)
+	return now.ID, true
+}
+
 // Add follows a process that was just read from /proc.
 func (r *Running) Add(id ID) {
 	if r.fs.root() != "/proc" || len(r.followed) >= mostRunning {

@@ -19,3 +19,22 @@ func SinceBoot() (time.Duration, error) {
 	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot)
 	return time.Duration(boot.Nano()), err
 }
+
+// TicksAt is a time in clock ticks since boot, rounded up; an error means that
+// the kernel does not tell how long it runs.
+func TicksAt(at time.Time) (uint64, error) {
+	boot, err := SinceBoot()
+	if err != nil {
+		return 0, err
+	}
+	return Ticks(max(boot-time.Since(at), 0)) + 1, nil
+}
+
+// Began is when a process began, by its start time in clock ticks since boot.
+func Began(started uint64, now time.Time) time.Time {
+	ticks, err := TicksAt(now)
+	if err != nil || started > ticks {
+		return now
+	}
+	return now.Add(-time.Duration(ticks-started) * (time.Second / TicksPerSecond))
+}

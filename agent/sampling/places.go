@@ -1,0 +1,112 @@
+package sampling
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/budget"
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/agent/rules"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu/process"
+)
+
+// This file asks where processes are: those of jobs, and those of no job.
+
+// place is the answer where a process of a job is.
+type place struct {
+	leaf starter.Leaf
+	err  error
+}
+
+// patience is the part of its interval that a round waits for where processes are, besides what the sampler waits
+// for whose they are (usage.Sampler): a quarter in all, however many they are.
+const patience = 8
+
+// lookOutside looks at once which processes of all jobs left the cgroups that the driver limits. It is asked in each
+// sample, and an answer counts for one: a process may leave at any time.
+func (l *Loop) lookOutside(n Node, snap *usage.Snapshot, all []rules.Job, until time.Time) {
+	looks := make([]budget.Look, len(all))
+	watched := map[usage.SlotKey]bool{}
+	for i := range all {
+		if j := &all[i]; j.Known {
+			j.Unbound, looks[i] = l.Limits.Outside(j.Job, l.limited(n, j.GPU))
+			if looks[i] != nil {
+				watched[rules.SlotKey(j.Starter)] = true
+			}
+		}
+	}
+	questions := map[string][]process.ID{}
+	if len(watched) > 0 {
+		ask(snap, questions, func(_ usage.Device, p *usage.Process) bool {
+			return p.Owner == usage.OwnerSlot && watched[p.Slot]
+		})
+	}
+	found := map[int]place{}
+	for id, at := range l.leaves.Ask(questions)(until) {
+		found[id.PID] = at
+	}
+	leaf := func(pid int) (starter.Leaf, error) {
+		if at, ok := found[pid]; ok {
+			return at.leaf, at.err
+		}
+		return starter.Leaf{}, budget.ErrNotYet
+	}
+	for i, look := range looks {
+		if look != nil {
+			left, unclear := look(all[i].PIDs, leaf)
+			all[i].Outside, all[i].Unclear = left, all[i].Unclear || unclear
+		}
+	}
+}
+
+// ask adds the processes that fit to the questions, in a group for each device and once each.
+func ask(snap *usage.Snapshot, questions map[string][]process.ID, fits func(usage.Device, *usage.Process) bool) {
+	asked := map[int]bool{}
+	for i := range snap.Devices {
+		d := &snap.Devices[i]
+		for k := range d.Processes.Value {
+			if p := &d.Processes.Value[k]; fits(d.Device, p) && !asked[p.PID] {
+				asked[p.PID] = true
+				group := string(cmp.Or(d.MIG, d.GPU))
+				questions[group] = append(questions[group], process.ID{PID: p.PID, Started: p.Started})
+			}
+		}
+	}
+}
+
+// strangers are the processes of no slot on shared GPUs, of which it is asked whether they are users' own.
+func strangers(n Node, snap *usage.Snapshot) map[string][]process.ID {
+	shared := map[usage.Device]bool{}
+	for i := range n.Plan.GPUs {
+		shared[Device(&n.Plan.GPUs[i])] = n.Plan.GPUs[i].Shared()
+	}
+	questions := map[string][]process.ID{}
+	ask(snap, questions, func(d usage.Device, p *usage.Process) bool { return p.Owner == usage.OwnerNone && shared[d] })
+	return questions
+}
+
+// outside are the processes on a shared GPU that users run outside of all jobs, where no budget counts
+// them: the MPS clients and the others that compute. Where no control daemon of gpuslot's serves the GPU,
+// clients there are of a daemon of their own, and go with its server. Nothing is done about a process of which it is not known yet whose it is, or whether it is a user's own.
+func outside(n Node, snap *usage.Snapshot, g *plan.GPU, ofUser map[process.ID]bool) (
+	clients []int, others []process.ID,
+) {
+	if !g.Shared() {
+		return nil, nil
+	}
+	_, served := n.Daemons[g.UUID]
+	d, _ := snap.Device(Device(g))
+	for _, p := range d.Processes.Value {
+		id := process.ID{PID: p.PID, Started: p.Started}
+		switch {
+		case p.Owner != usage.OwnerNone || !ofUser[id]:
+		case p.MPSClient && (served || g.MPS()):
+			clients = append(clients, p.PID)
+		case !p.Graphics: // a display is in reserved_vram
+			others = append(others, id)
+		}
+	}
+	return clients, others
+}
