@@ -195,7 +195,7 @@ func collectMIG(d *usage.DeviceUsage, whole int, to *sink) {
 }
 
 // owners are those that processes are counted by. One that ended while it was
-// looked for counts as in no slot.
+// looked for counts as in no slot, and so does one that is not known yet.
 var owners = []usage.Owner{usage.OwnerSlot, usage.OwnerServer, usage.OwnerNone}
 
 func collectDevice(d *usage.DeviceUsage, to *sink) {
@@ -219,7 +219,7 @@ func collectDevice(d *usage.DeviceUsage, to *sink) {
 	for i := range d.Processes.Value {
 		count[d.Processes.Value[i].Owner]++
 	}
-	count[usage.OwnerNone] += count[usage.OwnerEnded]
+	count[usage.OwnerNone] += count[usage.OwnerEnded] + count[usage.OwnerUnknown]
 	for _, o := range owners {
 		to.gauge(deviceProcs, float64(count[o]), u, m, string(o))
 	}

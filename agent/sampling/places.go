@@ -89,7 +89,8 @@ func strangers(n Node, snap *usage.Snapshot) map[string][]process.ID {
 
 // outside are the processes on a shared GPU that users run outside of all jobs, where no budget counts
 // them: the MPS clients and the others that compute. Where no control daemon of gpuslot's serves the GPU,
-// clients there are of a daemon of their own, and go with its server. Nothing is done about a process of which it is not known yet whose it is, or whether it is a user's own.
+// clients there are of a daemon of their own, and go with its server. Nothing is done about a process of which it is
+// not known yet whose it is, or whether it is a user's own.
 func outside(n Node, snap *usage.Snapshot, g *plan.GPU, ofUser map[process.ID]bool) (
 	clients []int, others []process.ID,
 ) {
