@@ -2,17 +2,26 @@ package closures
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 	"github.com/gpuslot/gpuslot/gpu/process"
+)
+
+// The look for holders is bounded: users may have very many processes with very many open files. See process.Openers.
+const (
+	mostHolders   = 64
+	holdersWithin = 2 * time.Second
 )
 
 // Holders are the processes that have devices of the driver open, under whatever name, and so keep its
@@ -23,18 +32,20 @@ func Holders(fs process.FS) (holders []api.NodeHolder, err error) {
 		return nil, err
 	}
 	majors := driverMajors(string(text))
-	pids, err := fs.PIDs()
-	errs := []error{err}
-	for _, pid := range pids {
-		if pid == os.Getpid() {
-			continue
-		}
-		its, err := fs.Opens(pid, func(f process.File) bool { return majors[unix.Major(f.Device)] })
-		errs = append(errs, err)
-		if its {
-			holders = append(holders, api.NodeHolder{
-				PID: pid, Name: foreign.Clip(fs.Comm(pid)), Unit: foreign.Clip(fs.Unit(pid)),
-			})
+	ctx, cancel := context.WithTimeout(context.Background(), holdersWithin)
+	defer cancel()
+	var errs []error
+	for _, o := range process.Openers(ctx, fs, func(f process.File) bool { return majors[unix.Major(f.Device)] }) {
+		switch {
+		case o.PID == 0:
+			errs = append(errs, errors.New(o.Unclear))
+		case o.Unclear != "":
+			errs = append(errs, fmt.Errorf("process %d %s", o.PID, o.Unclear))
+		case len(holders) == mostHolders:
+			return holders, errors.Join(append(errs, errors.New("more processes have them open than are listed"))...)
+		default:
+			name, unit := foreign.Clip(fs.Comm(o.PID)), foreign.Clip(fs.Unit(o.PID))
+			holders = append(holders, api.NodeHolder{PID: o.PID, Name: name, Unit: unit})
 		}
 	}
 	return holders, errors.Join(errs...)

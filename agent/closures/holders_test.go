@@ -75,3 +75,23 @@ func TestForeignWordsOfHolders(t *testing.T) {
 		t.Errorf("a process calls itself %+v, %v", got, err)
 	}
 }
+
+// TestManyHolders: so many are listed that they can be read, and it is said that there are more.
+func TestManyHolders(t *testing.T) {
+	proc := proctree.New(t)
+	if err := os.WriteFile(filepath.Join(proc.Root, "devices"), []byte("1 nvidia\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	first := 700
+	for i, more := range []bool{false, true} {
+		for pid := first; pid < 700+mostHolders+i; pid++ {
+			holds := proctree.Thread{TID: pid, State: "S", Opened: "/dev/null"}
+			ended := proctree.Thread{TID: pid + 10000, State: "Z"}
+			proc.Add(proctree.Process{PID: pid, Parent: 1, Comm: "holds", State: "Z", Threads: []proctree.Thread{ended, holds}})
+		}
+		first += mostHolders
+		if got, err := Holders(process.FS{Root: proc.Root}); len(got) != mostHolders || (err != nil) != more {
+			t.Errorf("%d are listed: %v", len(got), err)
+		}
+	}
+}
