@@ -25,16 +25,14 @@ type Users struct{ Node }
 // So does one with cgroups of version 1 whose tracer keeps dead threads: only on purpose (process.ErrDeadThreads).
 // A slot that only may hold it keeps it from nothing: ask first whether the process counts for a job.
 func (n Users) OfUser(pid int) bool {
+	if uids, err := n.UIDs(pid); err != nil || n.trusts(uids.Real) {
+		return false // first: the kernel may take long to say where it is
+	}
 	text, err := n.Cgroup(pid)
 	in := func(of string) bool { return strings.HasPrefix(unified(text)+"/", of+"/") }
 	if errors.Is(err, unix.ENAMETOOLONG) {
 		slice, _, err := locate(n.Node, pid)
-		if slice != "" || err != nil {
-			return false
-		}
-	} else if !errors.Is(err, process.ErrDeadThreads) && (err != nil || !slices.ContainsFunc(UserCgroups, in)) {
-		return false
+		return slice == "" && err == nil
 	}
-	uids, err := n.UIDs(pid)
-	return err == nil && !n.trusts(uids.Real)
+	return errors.Is(err, process.ErrDeadThreads) || err == nil && slices.ContainsFunc(UserCgroups, in)
 }

@@ -1,7 +1,11 @@
 package starter
 
 import (
+	"errors"
+	"os"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
@@ -74,5 +78,18 @@ func TestManyDeadThreads(t *testing.T) {
 	}
 	if c, err := n.Identify(0, 501); err == nil || !n.OfUser(501) {
 		t.Errorf("with cgroups of version 1: %+v, %v", c, err)
+	}
+}
+
+// TestOfUserAsksForAccountsFirst: where root's processes are is not asked, which may take long.
+func TestOfUserAsksForAccountsFirst(t *testing.T) {
+	f := newFakeProc(t)
+	f.Add(proctree.Process{PID: 100, Parent: 1, Comm: "exporter"})
+	file := f.Root + "/100/cgroup"
+	if err := errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if (Users{f.fs()}).OfUser(100) {
+		t.Error("root's process is a user's own")
 	}
 }
