@@ -77,8 +77,18 @@ func (r Request) check() error {
 // WriteReply writes one reply as one line, with the version set. The caller
 // sets the connection's deadline.
 func WriteReply(w io.Writer, reply Reply) error {
+	b, err := ReplyLine(reply)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
+}
+
+// ReplyLine is what WriteReply writes.
+func ReplyLine(reply Reply) ([]byte, error) {
 	reply.Version = Version
-	return writeLine(w, reply)
+	return jsonLine(reply)
 }
 
 // readReply decodes the reply to an op. encoding/json prepares itself for all
@@ -139,12 +149,20 @@ func strict(line []byte, into any) error {
 	return nil
 }
 
-// writeLine needs no care for line ends inside: JSON escapes them.
 func writeLine(w io.Writer, v any) error {
-	b, err := json.Marshal(v)
+	b, err := jsonLine(v)
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(append(b, '\n'))
+	_, err = w.Write(b)
 	return err
+}
+
+// jsonLine needs no care for line ends inside: JSON escapes them.
+func jsonLine(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // a socket is no page: a "<" stays one byte, and not six
+	err := e.Encode(v)
+	return b.Bytes(), err
 }

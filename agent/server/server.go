@@ -115,6 +115,8 @@ type Server struct {
 	beyond *underWay
 	// refusing are the replies to requests for which there was no room.
 	refusing *underWay
+	// replies are the bytes of replies that are being written.
+	replies *underWay
 	// readTimeout is how long a connection may be silent.
 	readTimeout time.Duration
 	// peer reads who is at the other end of a connection.
@@ -130,6 +132,7 @@ func New(o Options) *Server {
 	// Operators have room in underWay; here an owner only has the name of its first account.
 	s.beyond = newUnderWay(mostBeyond, mostBeyondInAll, func(uint32) bool { return false })
 	s.refusing = newUnderWay(mostBeyond, mostBeyondInAll, s.isOperator)
+	s.replies = newUnderWay(mostReplies, mostRepliesInAll, s.isOperator)
 	return s
 }
 
@@ -238,16 +241,37 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 		feeds = s.Feedback != nil && s.Handlers[req.Op].From == Startds && s.Callers.PeerBelowStartd(p)
 		reply = s.reply(ctx, conn, p, req)
 	}
-	forget()
-	req = api.Request{Op: req.Op}
+	line, written := s.lineOf(p, reply)
+	forget() // not before the reply is counted: so few long ones are made at a time
+	req, reply = api.Request{Op: req.Op}, api.Reply{}
 	_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if err = api.WriteReply(conn, reply); err != nil {
+	if _, err = conn.Write(line); err != nil {
 		s.Log.Debug("a caller left without its reply", "err", err)
 	}
+	line = nil
+	written()
 	if feeds {
 		s.Feedback.Note(req.Op, err == nil, time.Now())
 	}
 	awaitRead(ctx, conn)
+}
+
+// lineOf is the text of a reply, whose bytes count until written is called. Where there is no room for them, it says
+// only that.
+func (s *Server) lineOf(p starter.Peer, reply api.Reply) (line []byte, written func()) {
+	line, err := api.ReplyLine(reply)
+	written, ok := s.replies.beginMany(p.UID, s.Owners.Of(p.UID), len(line)-shortReply)
+	switch {
+	case err != nil:
+		reply = api.Reply{Error: err.Error()}
+	case !ok:
+		s.refused()
+		reply = api.Reply{Error: "too many long replies of gpuslotd to this account, or to all, are not read yet: ask again"}
+	default:
+		return line, written
+	}
+	line, _ = api.ReplyLine(reply) // a text alone is always JSON
+	return line, written
 }
 
 // beginBeyond counts a request above the room of its account until end is called, if one of HTCondor's

@@ -5,12 +5,14 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
 )
 
 const askNode = `{"v":1,"op":"node","verb":"status"}` + "\n"
@@ -111,5 +113,55 @@ func TestLongReplyUnread(t *testing.T) {
 	}
 	if got := whole(t, n.asks(1001)); len(got) < 1<<20 {
 		t.Errorf("%d bytes of a long reply", len(got))
+	}
+}
+
+// TestLongReplies: what waits of long replies is bounded for each account and for all, short ones and those to
+// operators do not count, and the room is free again when a reply is written.
+func TestLongReplies(t *testing.T) {
+	var refused atomic.Int32
+	s := New(Options{Own: 900, Owners: aliceOwners(t), Notes: Notes{Refused: func() { refused.Add(1) }}})
+	s.replies = newUnderWay(3<<10, 5<<10, s.isOperator)
+	write := func(uid uint32, bytes int, want bool) (written func()) {
+		t.Helper()
+		line, written := s.lineOf(starter.Peer{UID: uid}, api.Reply{Done: strings.Repeat("<", shortReply+bytes)})
+		if said := !strings.Contains(string(line), "ask again"); said != want || said == (len(line) < shortReply) {
+			t.Errorf("%d bytes more for %d: said %t, with %d bytes", bytes, uid, said, len(line))
+		}
+		return written
+	}
+	first := write(1000, 2<<10, true)
+	write(1000, 2<<10, false)()
+	second := write(1001, 2<<10, true)
+	write(1002, 2<<10, false)()
+	for _, operator := range []uint32{0, 900} {
+		write(operator, 1<<20, true)()
+	}
+	if line, _ := s.lineOf(starter.Peer{UID: 1000}, api.Reply{Done: "short"}); !strings.Contains(string(line), "short") {
+		t.Errorf("a short reply: %s", line)
+	}
+	first()
+	write(1000, 2<<10, true)()
+	second()
+	if s.replies.sum != 0 || len(s.replies.of) != 0 || refused.Load() != 2 {
+		t.Errorf("%d bytes are counted, of %v; %d were refused", s.replies.sum, s.replies.of, refused.Load())
+	}
+}
+
+// TestLongReplyIsRefused: the caller reads why, and the next one is answered.
+func TestLongReplyIsRefused(t *testing.T) {
+	n := newNode(t, func(s *Server) {
+		s.peer, s.replies = peerByName, newUnderWay(shortReply, shortReply, func(uint32) bool { return false })
+		s.Handlers[api.OpNode] = Handler{From: Anybody, Answer: func(_ context.Context, q Question) api.Reply {
+			return api.Reply{Done: strings.Repeat("x", shortReply*int(q.UID-999))}
+		}}
+	})
+	for range 2 {
+		if got := whole(t, n.asks(1001)); !strings.Contains(got, "ask again") {
+			t.Errorf("too long: %d bytes", len(got))
+		}
+		if got := whole(t, n.asks(1000)); len(got) < shortReply {
+			t.Errorf("not too long: %q", got)
+		}
 	}
 }
