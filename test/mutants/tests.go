@@ -139,8 +139,14 @@ func (p *pkg) test(ctx context.Context, s site, patience time.Duration) (result,
 	return r, nil
 }
 
-// goTest runs the tests of one package in a process group of their own, which ends with them.
+// toBuild is how long a package and its tests may take to compile, on a machine with other work.
+const toBuild = 10 * time.Minute
+
+// goTest runs the tests of one package in a process group of their own, which ends with them. A change may keep them
+// from ending in time by themselves.
 func goTest(ctx context.Context, patience time.Duration, path string, flags ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience+toBuild)
+	defer cancel()
 	args := append([]string{"test", "-vet=off", "-failfast", "-count=1", "-timeout", patience.String()}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+path)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
