@@ -267,7 +267,7 @@ func parsePoolDemand(text []byte, now time.Time) (Demand, error) {
 	sums := map[asked]Waiting{}
 	for _, ad := range ads {
 		at := time.Unix(ad.GPUSlotDemandTime, 0)
-		if age := now.Sub(at); age > demandFor || age < -demandFor {
+		if now.Sub(at).Abs() > demandFor {
 			continue
 		}
 		if at.After(d.At) {

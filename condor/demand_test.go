@@ -158,11 +158,12 @@ func TestParsePoolDemand(t *testing.T) {
 		ad(time.Minute, 3, `[{"VRAM": 2048, "Require": "", "Jobs": 3, "Waits": 17}, {"VRAM": 15000, "Require": "a == \"b\"", "Jobs": 1, "Waits": 5}]`),
 		ad(2*time.Minute, 4, `[{"VRAM": 2048, "Require": "", "Jobs": 2, "Waits": 40}, {"VRAM": 2048, "Cpus": 8, "Memory": 1024, "Jobs": 6}, {"VRAM": 3, "Cpus": -1, "Jobs": 1}, {"VRAM": 3, "Memory": -1, "Jobs": 1}, {"VRAM": 1, "Jobs": -5}, {"VRAM": 2, "Jobs": 999999999999}, {"GPUs": 4, "VRAM": 0, "Jobs": 1, "Waits": 9}, {"GPUs": -4, "Jobs": 1}, {"GPUs": 1000, "Jobs": 1}]`),
 		ad(time.Hour, 100, `[{"VRAM": 2048, "Require": "", "Jobs": 50, "Waits": 1}]`),
+		ad(demandFor, 5, `[]`), ad(-demandFor, 6, `[]`), // just not too old, and from a clock just not too fast
 		ad(-time.Hour, 100, `[{"VRAM": 2048, "Require": "", "Jobs": 50, "Waits": 1}]`),
 	}, ",") + "]"
 	got, err := parsePoolDemand([]byte(text), counted)
 	first, second := counted.Add(-time.Minute), counted.Add(-2*time.Minute)
-	want := Demand{At: first, Nodes: 4, Waiting: []Waiting{
+	want := Demand{At: counted.Add(demandFor), Nodes: 6, Waiting: []Waiting{
 		{GPUs: 1, VRAM: 2048, CPUs: 8, Memory: 1024, Jobs: 6, At: second},
 		{GPUs: 1, VRAM: 2048, Jobs: 5, Waits: 40, At: first},
 		{GPUs: 1, VRAM: 15000, Require: `a == "b"`, Jobs: 1, Waits: 5, At: first},
@@ -219,6 +220,10 @@ var requirements = map[string]string{
 	`ComputeUnits >`:                               "",
 	`true && ComputeUnits != 42`:                   "false",
 	`MIGPlace == "3g.20gb@4\"`:                     "",
+	`DriverVersion >= 12.4`:                        "true",
+	`MaxSupportedVersion >= 12050`:                 "false",
+	`true0`:                                        "undefined",
+	`true9`:                                        "undefined",
 	``:                                             "",
 }
 
@@ -245,6 +250,20 @@ func TestRequirements(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s is %q, want %q", expr, got, want)
+		}
+	}
+}
+
+// TestRequirementsUnknown: what is not known of a device is undefined, also in what HTCondor reads.
+func TestRequirementsUnknown(t *testing.T) {
+	d := migDevice()
+	d.Multiprocessors, d.Place = 0, ""
+	for _, name := range []string{"ComputeUnits", "MIGPlace"} {
+		if is, known := evalRequire(name+" is undefined", d.property("12.4")); !is || !known {
+			t.Errorf("%s is defined", name)
+		}
+		if ads := string(InventoryAds(Node{CUDA: "12.4", Devices: []Device{d}})); strings.Contains(ads, name) {
+			t.Errorf("%s is in %s", name, ads)
 		}
 	}
 }

@@ -79,6 +79,19 @@ func TestReadJobDocker(t *testing.T) {
 	}
 }
 
+// TestReadJobNames: a text that is there says so; a program that runs outside the job's cgroup is named unless its
+// attribute is undefined.
+func TestReadJobNames(t *testing.T) {
+	ad := "JobBatchName = \"nightly\"\nPreCmd = undefined\nPostCmd = \"after.sh\"\nToolDaemonCmd = ifThenElse(x, 1, 2)"
+	job, err := ReadJob(strings.NewReader(ad))
+	if err != nil || job.Batch != "nightly" {
+		t.Errorf("batch %q, %v", job.Batch, err)
+	}
+	if diff := cmp.Diff([]string{"PostCmd", "ToolDaemonCmd"}, job.Outside); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestReadJobRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ ad, want string }{
 		"empty":        {"\n\n", "is empty"},

@@ -45,6 +45,16 @@ func TestNamesOfStartds(t *testing.T) {
 	}
 }
 
+// TestDiskOfStartds: each startd has the part of the disk that it has of the CPUs, and one percent at least.
+func TestDiskOfStartds(t *testing.T) {
+	for cpus, want := range map[int]int{96: 100, 48: 50, 11: 11, 0: 1} {
+		types := apart(Node{CPUs: 96}, []slotType{{share: Share{CPUs: cpus}}})
+		if got := types[0].disk; got != want {
+			t.Errorf("%d of 96 CPUs: %d %% of the disk, want %d", cpus, got, want)
+		}
+	}
+}
+
 func TestStartdOfSlot(t *testing.T) {
 	n := Node{Inventory: "/run/gpuslot/condor/inventory.ad"}
 	for slot, want := range map[string][3]string{
