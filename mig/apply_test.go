@@ -173,6 +173,26 @@ func TestForeign(t *testing.T) {
 	}
 }
 
+// TestWantedFrom: what another made and is not one whole device is left to its maker; all else is wanted.
+func TestWantedFrom(t *testing.T) {
+	half, whole := []gpu.ComputeInstance(nil), []gpu.ComputeInstance{{}}
+	for name, c := range map[string]struct {
+		i    []gpu.Instance
+		want bool
+	}{
+		"nothing there":    {nil, true},
+		"ours, whole":      {[]gpu.Instance{{Place: three4, Owner: gpu.Ours, Compute: whole}}, true},
+		"ours, half":       {[]gpu.Instance{{Place: three4, Owner: gpu.Ours, Compute: half}}, true},
+		"another's, whole": {[]gpu.Instance{{Place: three4, Owner: gpu.Foreign, Compute: whole}}, true},
+		"another's, half":  {[]gpu.Instance{{Place: three4, Owner: gpu.Foreign, Compute: half}}, false},
+	} {
+		w := WantedFrom(gpu.MIGState{MIGGPU: gpu.MIGGPU{Instances: c.i}}, gpu.NewLayout(three4))
+		if w.Layout.Contains(three4) != c.want || !w.Enabled {
+			t.Errorf("%s: %+v", name, w)
+		}
+	}
+}
+
 // TestApplyMeetsOthers: what changes while the change is under way.
 func TestApplyMeetsOthers(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -145,9 +145,7 @@ func (m model) is(g gpu.GPU) bool {
 	named := slices.ContainsFunc(m.Names, func(n string) bool { return strings.Contains(words, " "+n+" ") })
 	_, size, _ := strings.Cut(m.Key, "-")
 	var gb gpu.MiB
-	if _, err := fmt.Sscanf(size, "%dGB", &gb); err != nil {
-		return false
-	}
+	_, _ = fmt.Sscanf(size, "%dGB", &gb) // each key of the table has a size
 	// Names are in GiB or GB, so they are up to 7 % apart from the memory.
 	return named && g.Memory >= gb*1000*93/100 && g.Memory <= gb*1024*103/100
 }

@@ -20,7 +20,7 @@ func (e Executor) Owners(inv gpu.Inventory) gpu.Inventory {
 		}
 		journal, err := ReadJournal(e.Dir, g.UUID)
 		if errors.Is(err, fs.ErrPermission) {
-			continue
+			return inv // nor may those of the other GPUs, which are in the same directory
 		}
 		if journal.Boot != e.Boot {
 			journal.Owned = nil // no instance outlives its boot

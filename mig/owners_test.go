@@ -14,7 +14,7 @@ import (
 func TestOwners(t *testing.T) {
 	const u = "GPU-000000a0-0000-4000-8000-000000000000"
 	at := func(n int) *int { return &n }
-	inv := gpu.Inventory{GPUs: []gpu.GPU{{UUID: u, MIGDevices: []gpu.MIGDevice{
+	inv := gpu.Inventory{GPUs: []gpu.GPU{{UUID: "GPU-000000a1-0000-4000-8000-000000000000"}, {UUID: u, MIGDevices: []gpu.MIGDevice{
 		{Profile: "3g.20gb", Start: at(0)}, {Profile: "1g.5gb", Start: at(4)}, {Profile: "1g.5gb"},
 	}}}}
 	dir := t.TempDir()
@@ -38,14 +38,14 @@ func TestOwners(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got := mig.Executor{Dir: dir, Boot: c.boot}.Owners(inv).GPUs[0].MIGDevices
+		got := mig.Executor{Dir: dir, Boot: c.boot}.Owners(inv).GPUs[1].MIGDevices
 		for i, d := range got {
 			if d.Owner != c.want[i] {
 				t.Errorf("%s: device %d is %q, want %q", name, i, d.Owner, c.want[i])
 			}
 		}
 	}
-	if inv.GPUs[0].MIGDevices[0].Owner != "" {
+	if inv.GPUs[1].MIGDevices[0].Owner != "" {
 		t.Error("Owners changed its argument")
 	}
 }

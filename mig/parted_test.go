@@ -94,6 +94,17 @@ func TestEncodeParted(t *testing.T) {
 	}
 }
 
+// TestEncodePartedName: a name that YAML has no plain form for is quoted.
+func TestEncodePartedName(t *testing.T) {
+	b, err := Parted{Configs: map[string][]PartedEntry{"\t\n": {{}}}}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(b), `"\t\n"`) || len(parsed(t, string(b)).Configs["\t\n"]) != 1 {
+		t.Errorf("%s", b)
+	}
+}
+
 func TestParsePartedErrors(t *testing.T) {
 	const head = "version: v1\nmig-configs:\n  c:\n"
 	for text, want := range map[string]string{
@@ -132,6 +143,14 @@ func TestParsePartedErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// TestParsePartedNamesEachOnce: what is no number is named as that, and not as a device that is there twice.
+func TestParsePartedNamesEachOnce(t *testing.T) {
+	_, err := ParseParted([]byte("version: v1\nmig-configs:\n  c:\n    - {devices: [a, b], mig-enabled: true}"))
+	if want := "line 4: a device is an NVML index: a number"; err == nil || err.Error() != want+"\n"+want {
+		t.Error(err)
 	}
 }
 

@@ -292,8 +292,12 @@ func TestRulesCheck(t *testing.T) {
 			t.Errorf("%v, want %s", err, tt.want)
 		}
 	}
-	if _, _, err := mig.Decide(&mig.Catalogue{}, mig.DefaultRules(), mig.Past{}, mig.Sight{}); err != nil {
+	r := mig.DefaultRules()
+	if _, _, err := mig.Decide(&mig.Catalogue{}, r, mig.Past{}, mig.Sight{}); err != nil {
 		t.Error(err)
+	}
+	if most := int(time.Hour / r.Dwell); r.PerHour != most {
+		t.Errorf("%d changes in an hour, of which %s of dwell let at most %d happen", r.PerHour, r.Dwell, most)
 	}
 }
 

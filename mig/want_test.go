@@ -219,6 +219,20 @@ func TestCost(t *testing.T) {
 	if _, known := mig.CostOf(c, w[0].Placed).LostMultiprocessors(); known {
 		t.Error("SMs of a chip whose SMs are not published are known")
 	}
+	c.Multiprocessors = 0
+	if _, known := mig.CostOf(c, nil).LostMultiprocessors(); known {
+		t.Error("SMs that a chip without a number of them loses are known")
+	}
+}
+
+// TestCostOfMemory: the memory of a layout is known where that of each profile is.
+func TestCostOfMemory(t *testing.T) {
+	c := chip(t, "A100-40")
+	w := wants(t, c, "3g.20gb@0")
+	p, _ := c.Profile(w[0].Placed[0].Profile)
+	if k := mig.CostOf(c, w[0].Placed); k.Memory != p.Memory || k.Memory == 0 {
+		t.Errorf("%s, want %s", k.Memory, p.Memory)
+	}
 }
 
 func TestModelOf(t *testing.T) {
