@@ -23,7 +23,7 @@ func TestContention(t *testing.T) {
 		for range step.minutes * 60 {
 			c.take(gpu.Known(step.dram), step.jobs, time.Second)
 		}
-		if c.now != step.want {
+		if c.now != step.want || !c.busy.Known {
 			t.Errorf("step %d: %+v", i, c)
 		}
 	}
