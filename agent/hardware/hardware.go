@@ -20,8 +20,8 @@ import (
 
 // Source is NVML, or a recorded file.
 type Source interface {
-	// Inventory reads the node. Unreadable says which GPUs are there but do not
-	// answer; the inventory holds all the others.
+	// Inventory reads the node. Unreadable says which GPUs and MIG devices are there but do
+	// not answer; the inventory holds all the others.
 	Inventory(ctx context.Context) (inv gpu.Inventory, unreadable []error, err error)
 	// SetComputeMode returns ErrRecorded where there is no hardware to set.
 	SetComputeMode(ctx context.Context, u gpu.UUID, mode gpu.ComputeMode) error

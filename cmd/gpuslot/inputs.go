@@ -67,7 +67,7 @@ func readNode(ctx context.Context) (inv gpu.Inventory, unreadable []string, err 
 	}
 	inv, errs, err := l.Inventory(ctx)
 	for _, e := range errs {
-		unreadable = append(unreadable, fmt.Sprintf("a GPU is left out: %v", e))
+		unreadable = append(unreadable, fmt.Sprintf("left out: %v", e))
 	}
 	// The error of a read says more than that of closing after it.
 	if closeErr := l.Close(context.WithoutCancel(ctx)); err == nil {

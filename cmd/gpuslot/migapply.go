@@ -264,7 +264,7 @@ func readStates(c *cobra.Command, l *nvml.Library, e mig.Executor) ([]gpu.MIGSta
 		return nil, err
 	}
 	for _, err := range unreadable {
-		show.Warn(c.ErrOrStderr(), []string{fmt.Sprintf("a GPU is left out: %v", err)})
+		show.Warn(c.ErrOrStderr(), []string{fmt.Sprintf("left out: %v", err)})
 	}
 	states := make([]gpu.MIGState, len(inv.GPUs))
 	for k, g := range inv.GPUs {

@@ -12,7 +12,7 @@ import (
 // TestEachCallIsNamed: a call that never returns is named in the error, so each is a step.
 func TestEachCallIsNamed(t *testing.T) {
 	var steps []string
-	g, err := readGPU(oneDevice{device: v100s(uuidA, 0x1a)}, 3, all, func(s string) { steps = append(steps, s) })
+	g, _, err := readGPU(oneDevice{device: v100s(uuidA, 0x1a)}, 3, all, func(s string) { steps = append(steps, s) })
 	if err != nil || g.Index != 3 {
 		t.Fatalf("%+v, %v", g, err)
 	}

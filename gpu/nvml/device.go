@@ -18,15 +18,16 @@ type deviceReader struct {
 	err    error
 }
 
-func readGPU(lib nvml.Interface, index int, has symbols, step func(string)) (gpu.GPU, error) {
+// readGPU reads one GPU. Unread is why some of its MIG devices are left out.
+func readGPU(lib nvml.Interface, index int, has symbols, step func(string)) (g gpu.GPU, unread, err error) {
 	r := deviceReader{index: index, step: step}
 	d := ask(&r, "nvmlDeviceGetHandleByIndex",
 		func() (nvml.Device, nvml.Return) { return lib.DeviceGetHandleByIndex(index) })
 	if r.err != nil {
-		return gpu.GPU{}, r.err
+		return gpu.GPU{}, nil, r.err
 	}
 	r.device = d
-	g := gpu.GPU{Index: index}
+	g = gpu.GPU{Index: index}
 	g.UUID = parse(&r, gpu.ParseUUID, ask(&r, "nvmlDeviceGetUUID", d.GetUUID))
 	g.Name = ask(&r, "nvmlDeviceGetName", d.GetName)
 	g.PCI = parse(&r, gpu.ParsePCIBusID, busID(ask(&r, "nvmlDeviceGetPciInfo", d.GetPciInfo)))
@@ -38,13 +39,13 @@ func readGPU(lib nvml.Interface, index int, has symbols, step func(string)) (gpu
 		g.MIGCapable, g.MIGEnabled = r.migMode()
 	}
 	if g.MIGEnabled && has.migDevices {
-		g.MIGDevices = migDevices(&r, has.memoryV2)
+		g.MIGDevices, unread = migDevices(&r, has.memoryV2)
 	}
 	g.Unusual = r.unusual(lib, has.unusual)
 	if has.cores {
 		g.Multiprocessors = multiprocessors(g.Capability, optional(&r, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores))
 	}
-	return g, r.err
+	return g, unread, r.err
 }
 
 // ask makes one call, unless an earlier one of this GPU failed.

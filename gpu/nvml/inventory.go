@@ -12,9 +12,9 @@ import (
 )
 
 // Inventory reads the whole node: the host, the driver, and every GPU that
-// answers. Unreadable holds one error for each GPU that does not, in the order
-// of NVML's indices; the inventory holds all the others, because one lost card
-// must not lose the node.
+// answers. Unreadable holds one error for each GPU that does not, or that has MIG
+// devices which do not, in the order of NVML's indices; the inventory holds all the
+// others, because one lost card must not lose the node.
 func (l *Library) Inventory(ctx context.Context) (inv gpu.Inventory, unreadable []error, err error) {
 	host, err := readHost(ctx, &l.names)
 	if err != nil {
@@ -58,13 +58,16 @@ func readNode(lib nvml.Interface, has symbols, step func(string)) (inv gpu.Inven
 		return inv, nil, fmt.Errorf("count GPUs: %w", callError(ret))
 	}
 	for i := range count {
-		g, err := readGPU(lib, i, has, step)
+		g, unread, err := readGPU(lib, i, has, step)
 		if err == nil {
 			err = alone(g).Check()
 		}
 		if err != nil {
 			unreadable = append(unreadable, fmt.Errorf("GPU with NVML index %d: %w", i, err))
 			continue
+		}
+		if unread != nil {
+			unreadable = append(unreadable, unread)
 		}
 		inv.GPUs = append(inv.GPUs, g)
 	}

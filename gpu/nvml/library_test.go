@@ -123,7 +123,7 @@ func TestReadNodeGoesOnWithoutTheLostOnes(t *testing.T) {
 // The fake panics on calls it lacks: an old driver must not be asked for new ones.
 func TestReadNodeAsksAnOldDriverOnlyWhatItHas(t *testing.T) {
 	old := fakeDeviceV418{d: v100s(uuidA, 0x1a)}
-	g, err := readGPU(oneDevice{device: old}, 0, symbols{}, func(string) {})
+	g, _, err := readGPU(oneDevice{device: old}, 0, symbols{}, func(string) {})
 	if err != nil || g.MIGCapable || g.Multiprocessors != 0 || g.Memory != 32510 || g.Reserved != nil {
 		t.Errorf("%+v, %v", g, err)
 	}

@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -12,18 +13,24 @@ import (
 )
 
 // migDevices lists the MIG devices of a GPU by calls that need no
-// privilege, but for their places. One
-// that goes away meanwhile is left out; their indices have holes.
-func migDevices(parent *deviceReader, memoryV2 bool) []gpu.MIGDevice {
+// privilege, but for their places. One that goes away beside this is left out; their indices
+// have holes. The error is of those that are there and could not be read.
+func migDevices(parent *deviceReader, memoryV2 bool) (_ []gpu.MIGDevice, unread error) {
 	most := ask(parent, "nvmlDeviceGetMaxMigDeviceCount", parent.device.GetMaxMigDeviceCount)
 	if parent.err != nil {
-		return nil
+		return nil, nil // the GPU has that error
 	}
 	all, inInstance := []gpu.MIGDevice{}, map[int]int{}
+	fails := func(i int, err error) {
+		unread = errors.Join(unread, fmt.Errorf("MIG device %d of the GPU with NVML index %d: %w", i, parent.index, err))
+	}
 	for i := range most {
-		parent.step(fmt.Sprintf("nvmlDeviceGetMigDeviceHandleByIndex of the GPU with NVML index %d", parent.index))
-		d, ret := parent.device.GetMigDeviceHandleByIndex(i)
+		d, ret := migDeviceAt(parent, i)
+		if isHole(ret) {
+			continue
+		}
 		if ret != nvml.SUCCESS {
+			fails(i, fmt.Errorf("nvmlDeviceGetMigDeviceHandleByIndex: %w", callError(ret)))
 			continue
 		}
 		r := deviceReader{device: d, index: parent.index, step: parent.step}
@@ -35,6 +42,11 @@ func migDevices(parent *deviceReader, memoryV2 bool) []gpu.MIGDevice {
 			m.Start = parent.startOf(id)
 			all = append(all, m)
 		}
+		if r.err != nil {
+			if _, ret := migDeviceAt(parent, i); !isHole(ret) {
+				fails(i, r.err)
+			}
+		}
 	}
 	var own []gpu.MIGDevice
 	for _, m := range all {
@@ -42,7 +54,17 @@ func migDevices(parent *deviceReader, memoryV2 bool) []gpu.MIGDevice {
 			own = append(own, m)
 		}
 	}
-	return append([]gpu.MIGDevice{}, own...) // none is not "not read"
+	return append([]gpu.MIGDevice{}, own...), unread // none is not "not read"
+}
+
+func migDeviceAt(parent *deviceReader, i int) (nvml.Device, nvml.Return) {
+	parent.step(fmt.Sprintf("nvmlDeviceGetMigDeviceHandleByIndex of the GPU with NVML index %d", parent.index))
+	return parent.device.GetMigDeviceHandleByIndex(i)
+}
+
+// isHole says that no MIG device has an index.
+func isHole(ret nvml.Return) bool {
+	return ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INVALID_ARGUMENT
 }
 
 // startOf is where a GPU instance begins; nil where the caller may not know.

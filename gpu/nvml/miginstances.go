@@ -114,7 +114,7 @@ func (c *migCaller) devices(instances []gpu.Instance) error {
 	for index := range most {
 		c.step("nvmlDeviceGetMigDeviceHandleByIndex")
 		d, ret := c.device.GetMigDeviceHandleByIndex(index)
-		if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INVALID_ARGUMENT {
+		if isHole(ret) {
 			continue
 		}
 		if ret != nvml.SUCCESS {
