@@ -96,7 +96,7 @@ func (n *nodesAgent) again() {
 	n.log = slog.New(slog.NewTextHandler(&n.said, nil))
 	n.nodes = isolation.New(isolation.Options{
 		Kernel: n.kernel, Jobs: n.jobs, Processes: n.Agent.proc, HTCondor: n.Agent.proc, Metrics: n.metrics, Log: n.log,
-		Proc: n.proc.Root, Root: n.root,
+		Proc: n.proc.Root, Root: n.root, Arrived: isolation.Arrivals(n.Agent.proc),
 	})
 	n.connect()
 }

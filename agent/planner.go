@@ -29,9 +29,13 @@ type planner struct {
 
 // plan plans again; a plan that cannot be made leaves the last in force.
 func (m *planner) plan(v *view, inv gpu.Inventory, start time.Time) {
+	v.instances = isolation.InstancesOf(inv, v.instances)
 	inv.Host = v.settings.Within(inv.Host)
 	p, err := plan.Build(v.next, m.layouts.Owned(m.withServers(v, inv)))
 	if err == nil {
+		if !p.Observe {
+			p.Divided = v.instances.Divided()
+		}
 		p = m.elastic.Follow(p, m.before.plan, start)
 	}
 	if err == nil {
@@ -57,18 +61,7 @@ func (m *planner) plan(v *view, inv gpu.Inventory, start time.Time) {
 	default:
 		v.problem(err)
 	}
-	v.instances, v.present = isolation.InstancesOf(inv), make(map[gpu.UUID]bool, len(inv.GPUs))
-	for _, g := range inv.GPUs {
-		v.present[g.UUID] = true
-		for _, d := range g.MIGDevices {
-			v.present[d.UUID] = true
-		}
-	}
-	for _, g := range v.plan.GPUs {
-		if g.Place != "" {
-			v.present[g.UUID] = g.Device != ""
-		}
-	}
+	v.present = layouts.Present(v.plan, inv)
 }
 
 // withServers is the inventory with the VRAM that MPS servers use, as the last sample and

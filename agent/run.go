@@ -19,6 +19,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/hardware"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/isolation"
+	"github.com/gpuslot/gpuslot/agent/layouts"
 	"github.com/gpuslot/gpuslot/agent/observe"
 	"github.com/gpuslot/gpuslot/agent/release"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -152,6 +153,7 @@ func (a *Agent) recall(p config.Paths) error {
 	if err := a.before.read(p); err != nil {
 		a.log.Error("the plan of the gpuslotd before this one is not known", "err", err)
 	}
+	a.view.Load().instances = isolation.InstancesOnly(layouts.Isolated(a.before.plan)) // until all GPUs have been read
 	a.keeper.Recall(a.before.plan.ControlDaemons())
 	running, err := (&starter.Arrivals{}).New(a.proc, time.Now())
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/waiting"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/gpu/devices"
 )
 
 // view is the agent's whole knowledge after one round of the loop. It is never
@@ -45,8 +44,8 @@ type view struct {
 	daemons map[gpu.UUID]daemons.State
 	// present is false for a GPU of the plan that the last inventory lacks.
 	present map[gpu.UUID]bool
-	// instances are the GPU instances of each GPU and MIG device of that inventory.
-	instances map[gpu.UUID][]devices.Instance
+	// instances are those that the node was last seen to have.
+	instances isolation.Instances
 	// accounts are those of tenancy "common:<user>".
 	accounts map[string]starter.Account
 	// reasons say what the agent saw that closed GPUs when the round ended, held
@@ -211,7 +210,8 @@ func (v *view) limits() budget.Conditions {
 // isolation are the conditions of the rules for device nodes.
 func (v *view) isolation() isolation.Conditions {
 	return isolation.Conditions{
-		Planned: v.planned, Observed: v.plan.Observe, Instances: v.instances, JobCgroups: v.settings.JobCgroups(),
+		Planned: v.planned, Observed: v.plan.Observe, Supervised: v.config.HTCondor.Supervise && v.config.HTCondor.Manage,
+		Instances: v.instances, JobCgroups: v.settings.JobCgroups(),
 		Device: func(u gpu.UUID) gpu.UUID {
 			if g, ok := v.plan.Find(u); ok {
 				return g.Device

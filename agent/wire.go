@@ -107,7 +107,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	})
 	a.nodes = isolation.New(isolation.Options{
 		Kernel: o.DeviceNodes, Jobs: a.jobs, Processes: a.proc, HTCondor: a.proc, Metrics: a.metrics, Log: a.log,
-		Proc: root, Root: a.cgroupRoot,
+		Proc: root, Root: a.cgroupRoot, Arrived: isolation.Arrivals(a.proc),
 	})
 	a.limits = budget.NewLimits(budget.Options{
 		Driver: o.Cgroups, Jobs: a.jobs, Processes: a.proc, Metrics: a.metrics, Log: a.log,
@@ -288,10 +288,14 @@ func (a *Agent) wanted() startd.Wanted {
 	}
 }
 
-// linkSupervisors writes what supervisors of jobs read.
+// linkSupervisors writes what supervisors of jobs read. Without a plan the word of the agent
+// before stands: what it promised holds while the GPUs cannot be read.
 func (a *Agent) linkSupervisors() {
-	word := a.view.Load().startWord(a.nodes.Enforced())
-	if err := errors.Join(a.links.Start(word), a.links.Holding()); err != nil {
+	err := a.links.Holding()
+	if v := a.view.Load(); v.planned {
+		err = errors.Join(a.links.Start(v.startWord(a.nodes.Enforced())), err)
+	}
+	if err != nil {
 		a.log.Error("what supervisors read is not up to date", "err", err)
 	}
 }

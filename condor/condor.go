@@ -60,6 +60,8 @@ type Node struct {
 	// Supervise starts the jobs of shared GPUs through "gpuslot-condor supervise", on
 	// a node with MIG devices all jobs.
 	Supervise bool
+	// Divided: a GPU of the node is divided, also one that is not offered or cannot be read now.
+	Divided bool
 	// Docker: the node has the program that HTCondor starts for docker jobs.
 	Docker bool
 }
@@ -133,15 +135,15 @@ func (n Node) instances() []Device {
 
 // divided says whether the node has MIG devices.
 func (n Node) divided() bool {
-	return slices.ContainsFunc(n.Devices, func(d Device) bool { return d.Profile != "" })
+	return n.Divided || slices.ContainsFunc(n.Devices, func(d Device) bool { return d.Profile != "" })
 }
 
 func (n Node) whole() []Device {
 	return n.devices(func(d Device) bool { return !d.Shared && d.Profile == "" })
 }
 
-// hooked says that some jobs pass the hook.
-func (n Node) hooked() bool { return len(n.Devices) > 0 }
+// hooked says that some jobs pass the hook, or that the agent is asked for all.
+func (n Node) hooked() bool { return len(n.Devices) > 0 || n.supervisesAll() }
 
 func (n Node) devices(are func(Device) bool) []Device {
 	var some []Device

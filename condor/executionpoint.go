@@ -193,7 +193,7 @@ func (t *text) guards() {
 // jobEnvironment hooks the jobs on GPUs and MIG devices and of nothing
 // else: the starter reads these with the local name of its slot's type.
 func (t *text) jobEnvironment(n Node, types []slotType) {
-	if len(n.Devices) == 0 {
+	if !n.hooked() {
 		return
 	}
 	t.line("")

@@ -178,6 +178,25 @@ func TestSupervisedTypes(t *testing.T) {
 	}
 }
 
+// TestDividedWithoutDevices: where the divided GPU is not offered now, jobs without a GPU ask before they start, and
+// HTCondor hears whether they would.
+func TestDividedWithoutDevices(t *testing.T) {
+	n := exampleNode()
+	n.Supervise, n.CPUOnly = true, Share{CPUs: 8, Memory: 8192}
+	for _, divided := range []bool{false, true} {
+		n.Divided = divided
+		text, err := ExecutionPoint(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{fmt.Sprintf("slot_type_%d.USER_JOB_WRAPPER = ", cpuOnlyNumber), startsMacro + " = ", "_GPUSLOT_ARGS = monitor -follow -starts "} {
+			if strings.Contains(string(text), part) != divided {
+				t.Errorf("divided %t: %q\n%s", divided, part, text)
+			}
+		}
+	}
+}
+
 // The fingerprint changes with what a running startd does not read again, and
 // with nothing else.
 func TestFingerprint(t *testing.T) {

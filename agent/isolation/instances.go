@@ -11,29 +11,61 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/devices"
 )
 
-// InstancesOf are the GPU instances behind each GPU and MIG device of a node: a
-// job on a GPU that is divided has all of them, on one that is not, none.
-func InstancesOf(inv gpu.Inventory) map[gpu.UUID][]devices.Instance {
-	of := map[gpu.UUID][]devices.Instance{}
+// Instances are the GPU instances behind each GPU and MIG device of a node: a job on a GPU
+// that is divided has all of them, on one that is not, none.
+type Instances map[gpu.UUID][]devices.Instance
+
+// InstancesOf are those of an inventory. A GPU in MIG mode is divided, whether or not its
+// devices can be read. One that the inventory lacks stays as it was before, since it may be
+// there and not answer.
+func InstancesOf(inv gpu.Inventory, before Instances) Instances {
+	of := Instances{}
+	for u, had := range before {
+		g := u
+		if len(had) > 0 {
+			g = had[0].GPU
+		}
+		if _, read := inv.GPU(g); !read {
+			of[u] = had
+		}
+	}
 	for _, g := range inv.GPUs {
 		of[g.UUID] = nil
+		if g.MIGEnabled {
+			of.divide(g.UUID)
+		}
 		for _, d := range g.MIGDevices {
-			of[g.UUID] = []devices.Instance{{GPU: g.UUID, All: true}}
 			of[d.UUID] = []devices.Instance{{GPU: g.UUID, ID: d.GPUInstance}}
 		}
 	}
 	return of
 }
 
-// Divided says whether the node has MIG devices.
-func (c Conditions) Divided() bool {
-	for _, of := range c.Instances {
-		if len(of) > 0 {
-			return true
+// InstancesOnly says that these GPUs are divided, while nothing else is known of them.
+func InstancesOnly(divided []gpu.UUID) Instances {
+	of := Instances{}
+	for _, u := range divided {
+		of.divide(u)
+	}
+	return of
+}
+
+func (of Instances) divide(u gpu.UUID) { of[u] = []devices.Instance{{GPU: u, All: true}} }
+
+// Divided are the GPUs in MIG mode, sorted.
+func (of Instances) Divided() []gpu.UUID {
+	var all []gpu.UUID
+	for u, instances := range of {
+		if len(instances) > 0 && instances[0].All {
+			all = append(all, u)
 		}
 	}
-	return false
+	slices.Sort(all)
+	return all
 }
+
+// Divided says whether the node has MIG devices, or may have some.
+func (c Conditions) Divided() bool { return len(c.Instances.Divided()) > 0 }
 
 // instancesFor are those of what a job got.
 func (c Conditions) instancesFor(j jobs.Job) ([]devices.Instance, error) {

@@ -36,6 +36,9 @@ type Kernel interface {
 // Jobs are the running jobs; jobs.Table is the real one.
 type Jobs interface {
 	Running() []jobs.Job
+	// Starting are the entries of a starter's job, none for one without GPUs. Why says that they
+	// are not known yet.
+	Starting(s starter.Starter) (held []jobs.Job, why string)
 }
 
 // Processes are those of this node; starter.Node is the real one.
@@ -71,16 +74,19 @@ type Options struct {
 	HTCondor  HTCondor
 	Metrics   Metrics
 	Log       *slog.Logger
+	// Arrived are the starters that came since it was called last; nil where nothing looks.
+	Arrived func(now time.Time) ([]starter.Starter, error)
 	// Proc is /proc, Root the mount of cgroup v2.
 	Proc, Root string
 }
 
 // Conditions are what the rules rest on now.
 type Conditions struct {
-	// Planned: there is a plan. Observed: its node stays as it is.
-	Planned, Observed bool
+	// Planned: there is a plan. Observed: its node stays as it is. Supervised: each job on a MIG
+	// device was admitted before it began, and each job asks for its start.
+	Planned, Observed, Supervised bool
 	// Instances are the GPU instances of each GPU and MIG device: see InstancesOf.
-	Instances map[gpu.UUID][]devices.Instance
+	Instances Instances
 	// Device is the MIG device at a place of a layout; empty for what is no such place.
 	Device func(place gpu.UUID) gpu.UUID
 	// JobCgroups: HTCondor is set up to give jobs cgroups of their own.
@@ -129,6 +135,8 @@ type Nodes struct {
 	// wake is for a job that has ended, and for a new view.
 	wake chan struct{}
 
+	others others
+
 	// turn is held from the look at a slice to the end of its change: the slice of
 	// a job that ended may get the next job's rule meanwhile.
 	turn sync.Mutex
@@ -161,6 +169,8 @@ type nodesJob struct {
 	jobs.Job
 	own []devices.Instance
 	err error
+	// yields: a rule that its slice has already stays.
+	yields bool
 }
 
 // New returns Nodes without rules. Those of an earlier agent are put again by Round.
@@ -170,6 +180,7 @@ func New(o Options) *Nodes {
 		proc: devices.Proc{Root: o.Proc}, root: o.Root, wake: make(chan struct{}, 1),
 		by: map[starter.Cgroup]heldNodes{}, reasons: map[process.ID]string{},
 		daemons: map[starter.Cgroup]daemonCgroup{},
+		others:  others{arrived: o.Arrived},
 	}
 }
 
@@ -213,6 +224,10 @@ func (n *Nodes) Round(c Conditions, now time.Time) {
 		return
 	}
 	n.closeOutside(read)
+	if !c.Planned {
+		return // which instances a job has is not known, and none starts
+	}
+	n.others.close(n, c, read, now)
 	for _, j := range c.withNodes(n.jobs.Running()) {
 		leaf := n.processes.JobCgroup(j.Starter)
 		late := now.Sub(j.Since) >= LateAfter
@@ -278,7 +293,7 @@ func (n *Nodes) holdTo(
 	held := heldNodes{starter: j.Starter, since: now}
 	if had, ok := n.of(dir); ok && had.starter.Is(j.Starter) {
 		held = had
-		if held.rule.Equal(r) {
+		if held.rule.Equal(r) || j.yields {
 			return dir, nil
 		}
 	}

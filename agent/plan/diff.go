@@ -10,7 +10,7 @@ import (
 )
 
 // Diff says in sorted sentences what differs between two plans of one node;
-// nothing if only warnings do. It speaks from old to new.
+// nothing if only warnings do, or Divided. It speaks from old to new.
 func Diff(old, new Plan) []string {
 	var d differences
 	d.node(old, new)

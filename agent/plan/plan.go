@@ -24,11 +24,12 @@ type Plan struct {
 	RequestVRAM RequestVRAM `json:"request_vram"`
 	// CPUOnly is the part for jobs without GPUs; without CPUs there is no such slot.
 	CPUOnly Resources `json:"cpu_only"`
-	// GPUs in the order of their PCI bus ids; of a GPU in MIG mode its MIG devices,
-	// each by itself.
+	// GPUs in the order of their PCI bus ids; of a GPU in MIG mode its MIG devices, each by itself.
 	GPUs []GPU `json:"gpus"`
 	// MIG are the GPUs that are given out in MIG devices.
 	MIG []MIGGPU `json:"mig,omitempty"`
+	// Divided are the GPUs in MIG mode, also those that cannot be read now. Build leaves it to the agent.
+	Divided []gpu.UUID `json:"divided,omitempty"`
 	// Absent are configured GPUs that the node does not have.
 	Absent []gpu.UUID `json:"absent,omitempty"`
 	// Warnings are complete sentences for the operator, those of the
@@ -74,8 +75,7 @@ type GPU struct {
 	Kept Kept `json:"vram_kept,omitzero"`
 	// LargestRequest is the largest budget of one job, at most Pool.
 	LargestRequest gpu.MiB `json:"largest_request_mib"`
-	// DefaultRequest is one share of the pool, a multiple of the quantum and at
-	// most LargestRequest; on a whole GPU all of it.
+	// DefaultRequest is one share of the pool, a multiple of the quantum and at most LargestRequest; on a whole GPU all.
 	DefaultRequest gpu.MiB `json:"default_request_mib"`
 	// Resources go to this GPU's slot.
 	Resources Resources `json:"resources"`

@@ -53,6 +53,7 @@ func Node(p plan.Plan, cfg config.Config) condor.Node {
 		Libexec:        paths.Libexec,
 		Inventory:      paths.InventoryAds(),
 		Supervise:      cfg.HTCondor.Supervise,
+		Divided:        len(p.Divided) > 0,
 		Weight:         weights[cfg.Placement.SlotWeight],
 		Reserves:       cfg.Placement.LargeAfter > 0,
 		Repartition:    string(p.Repartition()),

@@ -34,13 +34,13 @@ func TestNode(t *testing.T) {
 				Shares: 1, Pool: 5952, LargestRequest: 5952, DefaultRequest: 5952, Resources: plan.Resources{CPUs: 1, Memory: 1}, Parent: lost, Profile: "1g.6gb", Place: "1g.6gb@3", Device: there, Multiprocessors: 14},
 		},
 		MIG:    []plan.MIGGPU{{UUID: lost, Repartition: mig.Suggest}, {UUID: whole, Repartition: mig.Auto}},
-		Absent: []gpu.UUID{lost},
+		Absent: []gpu.UUID{lost}, Divided: []gpu.UUID{lost},
 	}
 	want := condor.Node{
 		CPUs: 65, Memory: 393217, // the place takes one more than the host has, and not at the same time
 		CPUOnly: condor.Share{CPUs: 6, Memory: 39321}, Driver: "550.163.01", CUDA: "12.4",
 		WithoutRequest: condor.WithoutRequestWhole, Minimum: 1536, Quantum: 512, Absent: []gpu.UUID{lost},
-		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true, Repartition: "auto", PerGPU: true, Execute: "/var/lib/gpuslot/execute",
+		PipeRoot: "/run/gpuslot/mps", Libexec: "/usr/libexec/gpuslot", Inventory: "/run/gpuslot/condor/inventory.ad", Supervise: true, Divided: true, Repartition: "auto", PerGPU: true, Execute: "/var/lib/gpuslot/execute",
 		Weight: condor.WeightCPUsOrVRAM, Reserves: true,
 		Growth: condor.Growth{Retries: 3, Factor: 2, ExitCodes: []int{85}, LimitPercent: 90, EarlyPercent: 95, OverBudget: 76, AtLimit: 82, NearLimit: 83},
 		Devices: []condor.Device{

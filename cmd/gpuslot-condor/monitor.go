@@ -94,13 +94,13 @@ func starts(socket, noStart string, err error, last *condor.StartsState) *condor
 	s := &condor.StartsState{Time: time.Now()}
 	word, errLink := os.Readlink(startLink(socket))
 	switch {
+	case err == nil && noStart != "": // also where the link went with a boot: then it is not known what is promised
+		s.Reason = noStart
 	case errors.Is(errLink, fs.ErrNotExist) || errLink == nil && word != api.StartRequired:
 	case errLink != nil:
 		s.Reason = errLink.Error()
 	case err != nil:
 		s.Reason = err.Error()
-	default:
-		s.Reason = noStart
 	}
 	s.Since = s.Time
 	if last != nil && last.Reason == s.Reason {

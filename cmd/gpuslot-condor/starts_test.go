@@ -49,6 +49,7 @@ func TestStarts(t *testing.T) {
 		"nothing to ask":             {err: silent, noStart: "closed", reason: "", since: true},
 		"it may start without":       {word: "other", err: silent, noStart: "closed", reason: "", since: true},
 		"the agent is silent":        {word: api.StartRequired, err: silent, noStart: "closed", reason: "no answer"},
+		"it says no, without a link": {noStart: "closed", reason: "closed"},
 		"it says no":                 {word: api.StartRequired, noStart: "closed", reason: "closed"},
 		"it says no, as before":      {word: api.StartRequired, noStart: "closed", last: "closed", reason: "closed", since: true},
 		"it says yes":                {word: api.StartRequired, last: "closed", reason: ""},

@@ -1,0 +1,41 @@
+package layouts
+
+import (
+	"slices"
+
+	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
+)
+
+// Present says of the GPUs and MIG devices of an inventory that they are there, and of each place
+// of the plan whether it has a device.
+func Present(p plan.Plan, inv gpu.Inventory) map[gpu.UUID]bool {
+	present := make(map[gpu.UUID]bool, len(inv.GPUs))
+	for _, g := range inv.GPUs {
+		present[g.UUID] = true
+		for _, d := range g.MIGDevices {
+			present[d.UUID] = true
+		}
+	}
+	for _, g := range p.GPUs {
+		if g.Place != "" {
+			present[g.UUID] = g.Device != ""
+		}
+	}
+	return present
+}
+
+// Isolated are the GPUs from whose MIG devices gpuslot keeps jobs by a plan, each once: none of
+// a node that it only observes.
+func Isolated(p plan.Plan) []gpu.UUID {
+	if p.Observe {
+		return nil
+	}
+	all := slices.Clone(p.Divided)
+	for _, g := range p.GPUs {
+		if g.MIGDevice() && !slices.Contains(all, g.Parent) {
+			all = append(all, g.Parent) // the plan of an earlier version says only this
+		}
+	}
+	return all
+}
