@@ -55,6 +55,9 @@ func TestLongIntervalIsNotDivided(t *testing.T) {
 		if divided != c.divided || divided != (took > 0) {
 			t.Errorf("after %s: took %v, divided %v", c.after, took, divided)
 		}
+		if rest := tr.total.UnattributedSM; c.divided && rest != gpu.Known(0.5*took) {
+			t.Errorf("after %s: %+v is of no slot, want %v", c.after, rest, 0.5*took)
+		}
 		if took, divided = tr.attribute(active, nil, begin.Add(c.after+time.Second), longest); took != 1 || !divided {
 			t.Errorf("a second later: took %v, divided %v", took, divided)
 		}

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -102,6 +103,40 @@ func TestMeasureAtTheEdges(t *testing.T) {
 		l.measure(now, c.mean, noise)
 		if j := l.jobs[slot1]; l.known != c.known || j.sure != c.sure {
 			t.Errorf("%+v: known %t, sure %t", c, l.known, j.sure)
+		}
+	}
+}
+
+// TestMeasureAStep: a change beyond the error is that of the one job that settles; one within it is chance.
+func TestMeasureAStep(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	for _, c := range []struct {
+		off, settled, low, high, guess float64
+	}{
+		{0.125, 0.75, 0.425, 0.775, 0.6}, {0.25, 0.625, 0.3, 0.4, 0.35},
+	} {
+		j := &level{low: 0.3, high: 0.4, guess: 0.35, since: now, clients: 1}
+		l := levels{jobs: map[SlotKey]*level{slot1: j, slot2: {high: 1}}, known: true, settled: 0.5, blocks: 1}
+		l.measure(now, 0.75, c.off)
+		near := func(a, b float64) bool { return math.Abs(a-b) < tiny }
+		if l.settled != c.settled || !near(j.low, c.low) || !near(j.high, c.high) || !near(j.guess, c.guess) {
+			t.Errorf("settled %v, %+v; want %+v", l.settled, *j, c)
+		}
+	}
+}
+
+// TestOfUnknownJobs: nothing is said of a job that settles, that is not there, or of a device of which nothing is known.
+func TestOfUnknownJobs(t *testing.T) {
+	for _, c := range []struct {
+		slot              SlotKey
+		known, sure, want bool
+	}{
+		{slot1, true, true, true}, {slot1, false, true, false}, {slot1, true, false, false}, {slot2, true, true, false},
+	} {
+		l := levels{jobs: map[SlotKey]*level{slot1: {low: 0.2, high: 0.3, sure: c.sure}}, known: c.known}
+		bounds := Range{Upper: 1}
+		if r, ok := l.of(c.slot, bounds); ok != c.want || !ok && r != bounds {
+			t.Errorf("%+v: %+v, %t", c, r, ok)
 		}
 	}
 }

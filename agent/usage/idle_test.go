@@ -2,8 +2,10 @@ package usage
 
 import (
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // TestASlotWithoutProcessesUsesNothing: that is known, beside one at work and
@@ -44,5 +46,22 @@ func TestASlotWithoutProcessesUsesNothing(t *testing.T) {
 				t.Errorf("without the list: %+v", u)
 			}
 		})
+	}
+}
+
+// TestSightLearnsTheSlot: a process whose slot is learned later is that slot's from then on, which changes then and
+// not again.
+func TestSightLearnsTheSlot(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(int64(1e9+seconds), 0) }
+	tr := newTracker()
+	tr.sight([]Process{{DeviceProcess: gpu.DeviceProcess{PID: 100}, Started: 1, Owner: OwnerUnknown}}, at(0))
+	for i := 1; i <= 2; i++ {
+		tr.sight([]Process{{DeviceProcess: gpu.DeviceProcess{PID: 100}, Started: 1, Owner: OwnerSlot, Slot: slot1}}, at(i))
+	}
+	if s := tr.sightings[process.ID{PID: 100, Started: 1}]; s.owner != OwnerSlot || s.slot != slot1 {
+		t.Errorf("it is sighted as %+v", s)
+	}
+	if since := tr.changed[slot1]; !since.Equal(at(1)) {
+		t.Errorf("the slot changed at %s", since)
 	}
 }

@@ -132,3 +132,24 @@ func TestPublished(t *testing.T) {
 		t.Errorf("%+v", snap)
 	}
 }
+
+// TestMethodOf: what a slot that is alone used is measured, beside others or somebody without a slot it is not.
+func TestMethodOf(t *testing.T) {
+	instance := Device{GPU: gpuA, MIG: "MIG-1"}
+	for _, c := range []struct {
+		d                      Device
+		slots                  int
+		outsiders, mps, source bool
+		want                   Method
+	}{
+		{wholeA, 1, false, true, false, MethodNone},
+		{wholeA, 1, false, true, true, MethodExclusive}, {wholeA, 2, false, true, true, MethodMPS},
+		{wholeA, 1, true, true, true, MethodMPS}, {wholeA, 2, false, false, true, MethodTimeslice},
+		{instance, 1, false, true, true, MethodMIG}, {instance, 2, false, true, true, MethodMPS},
+		{instance, 1, true, true, true, MethodMPS}, {instance, 0, false, false, true, MethodMIG},
+	} {
+		if got := methodOf(c.d, c.slots, c.outsiders, c.mps, c.source); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
