@@ -179,6 +179,22 @@ func TestBuildRefusesAnUncheckedConfiguration(t *testing.T) {
 	}
 }
 
+// TestTurn: each elastic GPU is on the side that it has now; the others stay as they are.
+func TestTurn(t *testing.T) {
+	p := plan.Plan{GPUs: []plan.GPU{
+		{UUID: "GPU-a", Mode: config.ModeMPS}, {UUID: "GPU-b", Elastic: true}, {UUID: "GPU-c", Mode: config.ModeWhole}, {UUID: "GPU-d", Elastic: true},
+	}}
+	turned := p.Turn(func(u gpu.UUID) bool { return u == "GPU-a" || u == "GPU-b" })
+	for i, want := range []config.Mode{config.ModeMPS, config.ModeWhole, config.ModeWhole, config.ModeMPS} {
+		if g := turned.GPUs[i]; g.Mode != want {
+			t.Errorf("%s: %s, want %s", g.UUID, g.Mode, want)
+		}
+	}
+	if p.GPUs[1].Mode != "" {
+		t.Error("Turn changed its receiver")
+	}
+}
+
 func TestPlanFile(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -208,6 +224,14 @@ func TestPlanFile(t *testing.T) {
 	}
 	head := `{"schema": "gpuslot-plan/1", "gpus": [`
 	if _, err := plan.Read(write("whole", head+one+"]}")); err != nil {
+		t.Error(err)
+	}
+	const most = 4 << 20
+	long := head + one + "]}" + strings.Repeat(" ", most-len(head+one+"]}"))
+	if _, err := plan.Read(write("longest", long)); err != nil {
+		t.Error(err)
+	}
+	if _, err := plan.Read(write("too long", long+" ")); err == nil || !strings.Contains(err.Error(), "larger than 4194304 bytes") {
 		t.Error(err)
 	}
 	fields := strings.Split(strings.Trim(one, "{}"), ", ")
