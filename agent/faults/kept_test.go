@@ -91,6 +91,14 @@ func TestStrongerClosureWins(t *testing.T) {
 			}
 		}
 	}
+	var g state
+	for i := range maxFaults + 2 {
+		g.resetSeen = true
+		g = g.close(ClosedForReset, cause{}, at(time.Duration(i)))
+	}
+	if len(g.faults) != maxFaults || !g.faults[0].Equal(at(2)) {
+		t.Errorf("%d faults are remembered, from %s on", len(g.faults), g.faults[0])
+	}
 	again := state{closed: ClosedForReset, resetSeen: true, since: at(0)}.close(ClosedForReset, cause{xid: 2}, at(1))
 	if again.resetSeen || !again.since.Equal(at(1)) || len(again.faults) != 1 {
 		t.Errorf("a fault after the reset: %+v", again)
