@@ -53,7 +53,7 @@ func New(address string) (*Exporter, error) {
 			"give an address on this machine, such as http://127.0.0.1:9400/metrics", address)
 	}
 	if u.Hostname() == "localhost" { // it may be ::1 too, and a job can take the port there
-		u.Host = strings.Replace(u.Host, u.Hostname(), "127.0.0.1", 1)
+		u.Host = strings.TrimSuffix("127.0.0.1:"+u.Port(), ":")
 	}
 	t := &http.Transport{Proxy: nil, DialContext: (&net.Dialer{}).DialContext, MaxIdleConnsPerHost: 1}
 	refuse := func(*http.Request, []*http.Request) error { return errors.New("it redirects") }
