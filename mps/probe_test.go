@@ -173,6 +173,10 @@ func TestProbeFails(t *testing.T) {
 	}
 	_, err = Probe(t.Context(), real, filepath.Join(tempDir(t), strings.Repeat("d", 90)), strangerUID)
 	wantFault(t, err, PathTooLong, "shorter run directory")
+	longest := tempDir(t)
+	longest = filepath.Join(longest, strings.Repeat("d", MaxPipeDirectory-len(longest)-len("//probe/1")))
+	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\necho broken; exit 1\n"), longest, strangerUID)
+	wantFault(t, err, NotRunning, "broken")
 }
 
 // TestProbeIsClosed: nobody but the one other account that the probe tries gets to its
