@@ -53,6 +53,9 @@ func TestReadRequestRefuses(t *testing.T) {
 		"{\"v\":1}\n":                    `unknown op ""`,
 		"{\"v\":1,\"op\":\"stop\"}\n":    `unknown op "stop"`,
 		"{\"v\":1,\"op\":\"prepare\"}\n": "prepare has no job",
+		"{\"v\":1,\"op\":\"restart\"}\n": "restart names no GPU",
+		"{\"v\":1,\"op\":\"close\"}\n":   "close names no GPU",
+		"{\"v\":1,\"op\":\"open\"}\n":    "open names no GPU",
 		"{\"v\":1,\"op\":\"status\",\"hook\":{\"ad\":\"\"}}\n":               "status has no place for a job",
 		"{\"v\":1,\"op\":\"end\",\"job\":{}}\n":                              "end has no place for a job",
 		"{\"v\":1,\"op\":\"monitor\",\"uid\":0}\n":                           `request: json: unknown field "uid"`, // gpuslot-start looks for this
