@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"runtime/debug"
@@ -117,6 +116,8 @@ type Server struct {
 	refusing *underWay
 	// replies are the bytes of replies that are being written.
 	replies *underWay
+	// endings close all connections.
+	endings endings
 	// readTimeout is how long a connection may be silent.
 	readTimeout time.Duration
 	// peer reads who is at the other end of a connection.
@@ -126,7 +127,8 @@ type Server struct {
 // New returns a Server.
 func New(o Options) *Server {
 	o.Owners = cmp.Or(o.Owners, room.NewOwners(""))
-	s := &Server{Options: o, readTimeout: readTimeout, peer: starter.PeerOf, long: &long{most: mostLong}}
+	s := &Server{Options: o, readTimeout: readTimeout, peer: starter.PeerOf, long: &long{most: mostLong},
+		endings: make(endings, mostEndings)}
 	s.silent = newSilent(mostSilent, mostSilentInAll, s.isOperator)
 	s.underWay = newUnderWay(mostUnderWay, mostUnderWayInAll, s.isOperator)
 	// Operators have room in underWay; here an owner only has the name of its first account.
@@ -169,19 +171,19 @@ func (s *Server) accept(ctx context.Context, conn *net.UnixConn, wg *sync.WaitGr
 	p, err := s.peer(conn)
 	if err != nil {
 		s.Log.Debug("a caller is gone", "err", err)
-		_ = conn.Close()
+		s.endings.end(conn)
 		return
 	}
 	owner := s.Owners.Of(p.UID)
 	_ = conn.SetWriteBuffer(mostUnread)
-	heard := s.silent.enter(p.UID, cmp.Or(room.Block(owner), owner), conn)
+	heard := s.silent.enter(p.UID, cmp.Or(room.Block(owner), owner), func() { shut(conn) })
 	wg.Go(func() { s.converse(ctx, conn, p, heard) })
 }
 
 // converse reads one request, answers it and hangs up. Heard ends the time in which the
 // connection counts as silent; it may be called twice.
 func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Peer, heard func()) {
-	defer func() { _ = conn.Close() }() // the reply is written or given up by then
+	defer s.endings.end(conn)
 	defer heard()
 	_ = conn.SetReadDeadline(time.Now().Add(s.readTimeout))
 	var (
@@ -197,9 +199,13 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 				"request", req.Op, "uid", p.UID, "err", fmt.Sprint(why), "stack", string(debug.Stack()))
 		}
 	}()
-	from, forget := io.Reader(conn), func() {}
+	from, err := readerOf(conn)
+	if err != nil {
+		return // it has ended
+	}
+	forget := func() {}
 	if !s.isOperator(p.UID) {
-		counted := s.long.reader(conn)
+		counted := s.long.reader(from)
 		from, forget = counted, counted.done
 		defer forget()
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"container/list"
-	"net"
 	"sync"
 )
 
@@ -29,7 +28,7 @@ type silent struct {
 // waiter is one silent connection, with its places in both queues.
 type waiter struct {
 	uid, owner       uint32
-	conn             net.Conn
+	end              func()
 	ofAccount, ofAll *list.Element
 	gone             bool
 }
@@ -39,8 +38,8 @@ func newSilent(each, all int, exempt func(uid uint32) bool) *silent {
 }
 
 // enter counts a connection of an account and its owner until leave is called, which is when its
-// request was read or it ended.
-func (s *silent) enter(uid, owner uint32, conn net.Conn) (leave func()) {
+// request was read or it ended. End is called where another takes its place, and waits for nothing.
+func (s *silent) enter(uid, owner uint32, end func()) (leave func()) {
 	if s.exempt(uid) {
 		return func() {}
 	}
@@ -52,7 +51,7 @@ func (s *silent) enter(uid, owner uint32, conn net.Conn) (leave func()) {
 	case s.sum >= s.all:
 		s.putOut(s.owners.first(s.owners.longest()))
 	}
-	w := &waiter{uid: uid, owner: owner, conn: conn}
+	w := &waiter{uid: uid, owner: owner, end: end}
 	w.ofAccount, w.ofAll = s.accounts.add(uid, w), s.owners.add(owner, w)
 	s.sum++
 	return func() {
@@ -62,10 +61,9 @@ func (s *silent) enter(uid, owner uint32, conn net.Conn) (leave func()) {
 	}
 }
 
-// putOut closes a connection. Its reader ends and leaves, which then does nothing. Close waits for a read in the
-// kernel, and nothing here is to wait for that.
+// putOut ends a connection. Its reader ends and leaves, which then does nothing.
 func (s *silent) putOut(w *waiter) {
-	go func() { _ = w.conn.Close() }()
+	w.end()
 	s.remove(w)
 }
 

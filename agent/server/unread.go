@@ -23,7 +23,7 @@ const (
 // until then. A caller that never reads could otherwise fill the memory of gpuslotd's cgroup.
 func awaitRead(ctx context.Context, conn *net.UnixConn) {
 	// The caller's reads end with the reply, and its writes at once.
-	_, _ = conn.CloseWrite(), conn.CloseRead()
+	shut(conn)
 	for again := unreadAgain; ctx.Err() == nil && room.Unsent(conn); again = min(2*again, unreadRests) {
 		_ = backoff.Wait(ctx, again) // the context is looked at above
 	}

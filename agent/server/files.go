@@ -1,0 +1,129 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// This file owns the open files that callers send (SCM_RIGHTS), and with them the end of every connection. The
+// kernel closes a file within the call that drops its last reference. That may be gpuslotd's read of a message, or
+// its close of a connection with unread messages. The call waits then for what the sender chose, past every deadline
+// of ours: for a TCP connection that lingers, or a file system of the sender's own (FUSE). SO_PASSRIGHTS
+// (descriptors.go) is not enough. Linux has it from 6.16 on, and not for connections that were made before.
+//
+// So no message with files is read: gpuslotd looks at each before. A connection with anything unread is closed by a
+// thread of its own, of which there are mostEndings at most. Signals end its wait for a TCP connection.
+
+// mostEndings is how many threads may close connections with unread messages, a quarter of those that gpuslotd
+// may have (TasksMax of its unit).
+const mostEndings = 256
+
+// How often such a thread gets a signal. One signal ends the waits for all files of a connection.
+const (
+	signalFirst = time.Millisecond
+	signalRests = 100 * time.Millisecond
+)
+
+// errFiles is the error of a request with open files.
+var errFiles = errors.New("a request sends no open files")
+
+// withoutFiles reads a connection up to the first message with open files.
+type withoutFiles struct{ raw syscall.RawConn }
+
+// readerOf reads what a caller sends. It returns errFiles where that has open files.
+func readerOf(conn *net.UnixConn) (io.Reader, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	// Otherwise a read drops what was sent out of band (MSG_OOB) and its files, and a look does not show them.
+	failed := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) })
+	return withoutFiles{raw}, errors.Join(failed, err)
+}
+
+func (r withoutFiles) Read(b []byte) (n int, err error) {
+	failed := r.raw.Read(func(fd uintptr) bool {
+		n, err = look(int(fd), b)
+		if err == nil && n > 0 {
+			n, err = unix.Read(int(fd), b[:n]) // what was looked at, and not what came since
+		}
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	switch {
+	case failed != nil || err != nil:
+		return 0, errors.Join(failed, err)
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// look is how much can be read. The kernel says that there are open files, because there is no room for them
+// (MSG_CTRUNC). It then drops references that are not the last: the message, which stays, has its own.
+func look(fd int, b []byte) (n int, err error) {
+	n, _, flags, _, err := unix.Recvmsg(fd, b, nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if err == nil && flags&unix.MSG_CTRUNC != 0 {
+		err = errFiles
+	}
+	return n, err
+}
+
+// shut ends what a caller may send, and what it gets. It waits for nothing.
+func shut(conn *net.UnixConn) { _, _ = conn.CloseRead(), conn.CloseWrite() }
+
+// endings close connections. The channel has an element for each that may take long.
+type endings chan struct{}
+
+// end closes a connection, which nobody else does. It waits for nothing.
+func (e endings) end(conn *net.UnixConn) {
+	shut(conn) // so that nothing comes any more
+	if !unread(conn) {
+		_ = conn.Close() // the reply is written or given up by now
+		return
+	}
+	go func() {
+		e <- struct{}{}
+		defer func() { <-e }()
+		interrupted(func() { _ = conn.Close() })
+	}()
+}
+
+// unread says whether there may be anything in a connection that was not read.
+func unread(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	bytes := 0
+	failed := raw.Control(func(fd uintptr) { bytes, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ) })
+	return failed != nil || err != nil || bytes > 0
+}
+
+// interrupted does what may wait in the kernel, and sends signals to its thread until it is done. The Go runtime
+// sends itself SIGURG at any time, so one that comes after the end does nothing.
+func interrupted(do func()) {
+	thread, done := make(chan int, 1), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(done)
+		thread <- unix.Gettid()
+		do()
+	}()
+	id := <-thread
+	for again := signalFirst; ; again = min(2*again, signalRests) {
+		select {
+		case <-done:
+			return
+		case <-time.After(again):
+			_ = unix.Tgkill(os.Getpid(), id, unix.SIGURG) // a thread that has ended needs none
+		}
+	}
+}

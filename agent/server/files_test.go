@@ -1,0 +1,195 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/test/linger"
+)
+
+// sendLast sends the last reference to a connection that lingers.
+func (n *node) sendLast(c net.Conn, text string, flags int) {
+	n.t.Helper()
+	fd := linger.Connection(n.t)
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	failed := raw.Write(func(to uintptr) bool {
+		err = unix.Sendmsg(int(to), []byte(text), unix.UnixRights(fd), nil, flags)
+		return err != unix.EAGAIN
+	})
+	if failed != nil || err != nil {
+		n.t.Fatal(failed, err)
+	}
+	_ = unix.Close(fd) // the message has the other reference
+}
+
+// passFiles has the kernel pass open files, as before Linux 6.16.
+func (n *node) passFiles() {
+	n.t.Helper()
+	if _, err := n.raw(askNode); err != nil { // it serves by then, and has refused them
+		n.t.Fatal(err)
+	}
+	raw, err := n.listener.SyscallConn()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, soPassRights, 1) })
+}
+
+// converses are the goroutines of the server, but for the one that accepts.
+func converses() (all []string) {
+	buf := make([]byte, 1<<20)
+	for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if strings.Contains(g, "agent/server.") && !strings.Contains(g, ").Serve(") && !strings.Contains(g, "server.Test") {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// awaitGoroutines waits until those of the server are as is wanted.
+func awaitGoroutines(t *testing.T, wanted func(all string) bool) {
+	t.Helper()
+	var all string
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if all = strings.Join(converses(), "\n\n"); wanted(all) {
+			return
+		}
+	}
+	t.Errorf("goroutines of the server:\n%s", all)
+}
+
+// rests waits until the server has ended all connections, and waits in the kernel for none.
+func (n *node) rests() {
+	n.t.Helper()
+	awaitGoroutines(n.t, func(all string) bool { return all == "" })
+}
+
+// ends waits until the server has ended a connection.
+func (n *node) ends(c net.Conn) {
+	n.t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Minute))
+	if b, err := io.ReadAll(c); err != nil && !strings.Contains(err.Error(), "reset") {
+		n.t.Errorf("after %q: %v", b, err)
+	}
+}
+
+// TestFilesOfARequest: a request with an open file ends its conversation. gpuslotd does not wait for the file's
+// end, where the kernel passes such files.
+func TestFilesOfARequest(t *testing.T) {
+	for name, send := range map[string]func(n *node, c net.Conn){
+		"in the first message": func(n *node, c net.Conn) { n.sendLast(c, askNode, 0) },
+		"in the second message": func(n *node, c net.Conn) {
+			_, _ = io.WriteString(c, `{"v":1,`)
+			n.sendLast(c, `"op":"node","verb":"status"}`+"\n", 0)
+		},
+		"out of band": func(n *node, c net.Conn) {
+			n.sendLast(c, "{", unix.MSG_OOB)
+			_, _ = io.WriteString(c, askNode[1:])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var accepts sync.Mutex
+			n := newNode(t, func(s *Server) {
+				s.peer = func(c *net.UnixConn) (starter.Peer, error) {
+					accepts.Lock()
+					defer accepts.Unlock()
+					return starter.PeerOf(c)
+				}
+			})
+			n.passFiles()
+			accepts.Lock() // nothing is read before the message has the last reference
+			var callers []net.Conn
+			for range 3 {
+				callers = append(callers, n.dialAs(1000))
+				send(n, callers[len(callers)-1])
+			}
+			accepts.Unlock()
+			for _, c := range callers {
+				n.ends(c)
+			}
+			n.rests()
+			if _, err := n.raw(askNode); err != nil {
+				t.Errorf("another caller: %v", err)
+			}
+		})
+	}
+}
+
+// TestFilesUnread: nor does it where the file comes behind the request, in a message that is not read.
+func TestFilesUnread(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	n := newNode(t, func(s *Server) {
+		s.Handlers[api.OpHere] = Handler{From: Anybody, Answer: func(context.Context, Question) api.Reply {
+			asked <- struct{}{}
+			<-answer
+			return api.Reply{Done: "here"}
+		}}
+	})
+	n.passFiles()
+	var callers []net.Conn
+	for range 3 {
+		c := n.dialAs(1000)
+		callers = append(callers, c)
+		_, _ = io.WriteString(c, `{"v":1,"op":"here"}`+"\n")
+		<-asked
+		n.sendLast(c, "{", 0)
+	}
+	close(answer)
+	for _, c := range callers {
+		n.ends(c)
+	}
+	n.rests()
+	if _, err := n.raw(askNode); err != nil {
+		t.Errorf("another caller: %v", err)
+	}
+}
+
+// TestEndings: a connection with anything unread waits until there is a thread for its end. One without does not.
+func TestEndings(t *testing.T) {
+	e := make(endings, 1)
+	e <- struct{}{}
+	for _, text := range []string{"", "{"} {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: t.TempDir() + "/s", Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		caller, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer caller.Close()
+		_, _ = io.WriteString(caller, text)
+		c, err := l.AcceptUnix()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.end(c)
+		if _, err := caller.Write([]byte("{")); !errors.Is(err, unix.EPIPE) {
+			t.Errorf("after %q it sends more: %v", text, err)
+		}
+		if text == "" && !errors.Is(c.SetDeadline(time.Now()), net.ErrClosed) {
+			t.Error("it is not closed")
+		}
+	}
+	awaitGoroutines(t, func(all string) bool { return strings.Contains(all, "[chan send") })
+	<-e
+	awaitGoroutines(t, func(all string) bool { return all == "" })
+	if len(e) != 0 {
+		t.Errorf("%d threads are still counted", len(e))
+	}
+}
