@@ -1,13 +1,17 @@
 package deep
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMostBelow: a slice may have so many cgroups, itself among them, in whatever order they are below each other.
@@ -77,6 +81,38 @@ func TestLooksAgain(t *testing.T) {
 // TestRemoveOfNone: the removal of a cgroup that has ended is an error, which says so.
 func TestRemoveOfNone(t *testing.T) {
 	if err := Remove(t.Context(), filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestRemoveSaysWhy: the error is the first one, not that of the directory that is not empty for it. Only a thread
+// without the right to change owners has one here.
+func TestRemoveSaysWhy(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("directories become root's: run this test as root")
+	}
+	top := t.TempDir()
+	child := filepath.Join(top, "child")
+	if err := errors.Join(os.MkdirAll(filepath.Join(child, "below"), 0o755), os.Chown(child, 1000, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		var rights [2]unix.CapUserData
+		own := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		if err := unix.Capget(own, &rights[0]); err != nil {
+			failed <- err
+			return
+		}
+		rights[0].Effective &^= 1 << unix.CAP_CHOWN
+		if err := unix.Capset(own, &rights[0]); err != nil {
+			failed <- err
+			return
+		}
+		failed <- Remove(context.Background(), top)
+	}()
+	if err := <-failed; !errors.Is(err, unix.EPERM) {
 		t.Error(err)
 	}
 }

@@ -242,27 +242,22 @@ func removeBelow(ctx context.Context, top *os.File) error {
 		if err != nil {
 			return err
 		}
-		if child != "" {
-			below, err := openCgroup(int(at.Fd()), child)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			at.Close()
-			at, names = below, append(names, child)
-			continue
-		}
-		if len(names) == 0 {
+		if child == "" && len(names) == 0 {
 			return nil
 		}
-		above, err := openCgroup(int(at.Fd()), "..")
+		next, err := openCgroup(int(at.Fd()), cmp.Or(child, ".."))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		at.Close()
-		at = above
+		at = next
+		if child != "" {
+			names = append(names, child)
+			continue
+		}
 		last := len(names) - 1
 		if err := unix.Unlinkat(int(at.Fd()), names[last], unix.AT_REMOVEDIR); err != nil {
 			return err // a process is in it
