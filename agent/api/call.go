@@ -21,11 +21,8 @@ const callTimeout = 5 * time.Second
 // sentence that ends with what to do.
 func Call(ctx context.Context, socket string, req Request) (Reply, error) {
 	start := time.Now()
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	reply, err := converse(ctx, socket, req)
 	for range retries {
 		if !hungUp(err) || ctx.Err() != nil {
@@ -49,6 +46,14 @@ const retries = 2
 // hungUp: the connection ended before a reply.
 func hungUp(err error) bool {
 	return errors.Is(err, ErrSilent) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// bounded has a deadline in any case: its own, or that of callTimeout.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, callTimeout)
 }
 
 // converse is the whole conversation on one connection.

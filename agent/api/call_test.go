@@ -173,6 +173,23 @@ func TestCallSilent(t *testing.T) {
 	}
 }
 
+// TestBounded: a call without a deadline gets one, and one with a deadline keeps it.
+func TestBounded(t *testing.T) {
+	own, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	want, _ := own.Deadline()
+	ctx, cancel := bounded(own)
+	defer cancel()
+	if got, ok := ctx.Deadline(); !ok || !got.Equal(want) {
+		t.Errorf("the deadline %s became %s", want, got)
+	}
+	ctx, cancel = bounded(t.Context())
+	defer cancel()
+	if _, ok := ctx.Deadline(); !ok {
+		t.Error("a call may wait for ever")
+	}
+}
+
 // A refusal that was written before all of a large request was read must
 // reach the caller, who cannot send the rest any more.
 func TestCallIsToldOfTooMuch(t *testing.T) {

@@ -211,3 +211,10 @@ func TestReadReply(t *testing.T) {
 		}
 	}
 }
+
+// TestReplyLineIsShort: what a page would have to escape stays one byte each.
+func TestReplyLineIsShort(t *testing.T) {
+	if line, err := ReplyLine(Reply{Error: "<&>"}); err != nil || !bytes.Contains(line, []byte("<&>")) {
+		t.Errorf("%s, %v", line, err)
+	}
+}
