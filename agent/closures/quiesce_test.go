@@ -1,6 +1,7 @@
 package closures
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -176,6 +177,8 @@ func TestRevertUnknown(t *testing.T) {
 func TestResumeLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, n := newQuiescer(t)
+		var log bytes.Buffer
+		q.Log = slog.New(slog.NewTextHandler(&log, nil))
 		if err := q.Table.SetNode(Node{Phase: Resuming, Since: time.Now(), Unverified: true}); err != nil {
 			t.Fatal(err)
 		}
@@ -196,6 +199,10 @@ func TestResumeLoop(t *testing.T) {
 			t.Errorf("it is %q, verified %d times", p, n.verified)
 		}
 		cancel()
+		synctest.Wait()
+		if got := log.String(); strings.Count(got, "the node resumes") != 1 {
+			t.Errorf("what it waits for is logged once: %s", got)
+		}
 	})
 }
 
