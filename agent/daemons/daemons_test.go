@@ -420,6 +420,18 @@ func TestCulprit(t *testing.T) {
 	}
 }
 
+// TestFaultsOfTwoGPUs: each server in FAULT is counted in the same round, also where no log is read.
+func TestFaultsOfTwoGPUs(t *testing.T) {
+	n := newNode(t, 2).tested()
+	n.Logs = nil
+	for i := range 2 {
+		n.daemons[uuid(i)].servers = serverIn(mps.Faulted, 500)
+	}
+	if n.round(); n.counts["fault"] != 2 {
+		t.Errorf("%d faults are counted", n.counts["fault"])
+	}
+}
+
 // sleeps starts a process, and says when it has ended.
 func sleeps(t *testing.T) (pid int, ended chan struct{}) {
 	t.Helper()
