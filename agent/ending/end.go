@@ -159,7 +159,7 @@ func (e *Ender) Punish(ctx context.Context, f rules.Finding) {
 	if f.Enforce == config.EnforceKill {
 		e.once(killing{f.Starter, f.GPU}, func() { e.killBeside(f) })
 	}
-	if _, busy := e.punished.LoadOrStore(f.Starter, true); busy {
+	if _, busy := e.punished.LoadOrStore(f.Starter, struct{}{}); busy {
 		return
 	}
 	e.ends.Go(func() {
@@ -174,7 +174,7 @@ func (e *Ender) Punish(ctx context.Context, f rules.Finding) {
 
 // EndOutside ends MPS clients that are of no job. Those that connect again are in the next sample.
 func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
-	if _, busy := e.outside.LoadOrStore(u, true); busy {
+	if _, busy := e.outside.LoadOrStore(u, struct{}{}); busy {
 		return
 	}
 	e.Log.Warn("users' own processes, outside of jobs, are ended as MPS clients", "gpu", u, "pids", pids)
@@ -203,7 +203,7 @@ type killing struct {
 // once does this in the background, unless it still does. A sample does not wait: where a process is, which is asked
 // again before it is killed, the kernel may take long to say. A kind has one thread at a time.
 func (e *Ender) once(kind killing, do func()) {
-	if _, busy := e.kills.LoadOrStore(kind, true); busy {
+	if _, busy := e.kills.LoadOrStore(kind, struct{}{}); busy {
 		return
 	}
 	e.ends.Go(func() {
