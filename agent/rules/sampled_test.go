@@ -56,7 +56,7 @@ func TestSampled(t *testing.T) {
 		for i := range c.want {
 			c.want[i].Job, c.want[i].Memory, c.want[i].Quantum = job, memory, 512
 		}
-		if d := cmp.Diff(c.want, Sampled(snap, p, []jobs.Job{job})); d != "" {
+		if d := cmp.Diff(c.want, Sampled(snap, p, []jobs.Job{{GPU: uuid(8)}, job})); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
