@@ -81,6 +81,13 @@ func TestBookings(t *testing.T) {
 			t.Errorf("%+v", b)
 		}
 	}
+	n.running[0].Budget = 1
+	for _, pool := range []gpu.MiB{1, 0} { // a part of nothing is no infinite part
+		n.node.Plan.GPUs[0].Pool = pool
+		if all := (site{n.loop}).Reservations(); all[0].Share != 1 {
+			t.Errorf("1 MiB of a pool of %d: %+v", pool, all[0])
+		}
+	}
 	n.running[2].Work.Docker = true
 	if all := (site{n.loop}).Reservations(); len(all) != 2 || all[1].Slot.Slot != "slot1_2" {
 		t.Errorf("which processes a docker universe job has is not known: %+v", all)
