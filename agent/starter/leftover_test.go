@@ -105,6 +105,25 @@ func TestLeftoversOfUnknown(t *testing.T) {
 	}
 }
 
+// TestLeftoversElsewhere: what has a slot's name beside HTCondor's daemons, but is no cgroup of HTCondor's, stays.
+func TestLeftoversElsewhere(t *testing.T) {
+	f := newFakeProc(t)
+	n := Leftovers{Node: f.fs()}
+	n.Mount = t.TempDir()
+	f.Add(proctree.Process{PID: proctree.Startd, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: "/site.slice/leaf"})
+	slice := filepath.Join(n.Mount, "site.slice", filepath.Base(filepath.Dir(proctree.CgroupOf("slot1_1"))))
+	if err := os.MkdirAll(slice, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(slice, "cgroup.events"), []byte("populated 0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	removed, err := n.Remove(t.Context())
+	if _, gone := os.Stat(slice); err != nil || gone != nil || len(removed) > 0 {
+		t.Errorf("removed %q, %v, %v", removed, err, gone)
+	}
+}
+
 // spoil leaves cgroups in a slice: a hundred beside each other, and a hundred below each other, with
 // a path of 20,000 bytes.
 func spoil(slice string) error {
