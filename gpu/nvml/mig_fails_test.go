@@ -115,6 +115,35 @@ func TestDestroyIsNotBelieved(t *testing.T) {
 	}
 }
 
+// TestSetModeIsNotBelieved: a success counts if the mode is in force; one that a reset brings is told apart from one
+// that nothing brings.
+func TestSetModeIsNotBelieved(t *testing.T) {
+	for name, c := range map[string]struct {
+		activation       nvml.Return
+		current, pending int
+		want             string
+		reset            bool
+	}{
+		"in force":         {nvml.SUCCESS, 1, 1, "", false},
+		"after a reset":    {nvml.SUCCESS, 0, 1, "mode 0 is in force", true},
+		"not even pending": {nvml.SUCCESS, 0, 0, "mode 0 is pending, not 1", false},
+		"until a reset":    {nvml.SUCCESS, 1, 0, "mode 0 is pending, not 1", false},
+		"not activated":    {nvml.ERROR_IN_USE, 1, 1, "activation: ", false},
+	} {
+		m := migCaller{step: func(string) {}, device: &mock.Device{
+			SetMigModeFunc: func(int) (nvml.Return, nvml.Return) { return c.activation, nvml.SUCCESS },
+			GetMigModeFunc: func() (int, int, nvml.Return) { return c.current, c.pending, nvml.SUCCESS },
+		}}
+		err := m.setMode(nvml.DEVICE_MIG_ENABLE)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if errors.Is(err, gpu.ErrResetRequired) != c.reset {
+			t.Errorf("%s: a reset would help: %v", name, err)
+		}
+	}
+}
+
 // TestDerivedName: the names of an A100's profiles. Without the GPU's memory a profile has all of it.
 func TestDerivedName(t *testing.T) {
 	for want, c := range map[string]struct {
