@@ -50,11 +50,19 @@ func firstNames(dir string, most int) (names []string, err error) {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written
+	if names, err = firstOf(fd, most); err != nil {
+		return names, &os.PathError{Op: "read", Path: dir, Err: err}
+	}
+	return names, nil
+}
+
+// firstOf reads no more of an open directory than it needs.
+func firstOf(fd, most int) (names []string, err error) {
 	var list [512]byte
 	for len(names) < most {
 		n, err := uninterrupted(func() (int, error) { return unix.ReadDirent(fd, list[:]) })
 		if err != nil {
-			return names, &os.PathError{Op: "read", Path: dir, Err: err}
+			return names, err
 		}
 		if n <= 0 {
 			break

@@ -31,6 +31,15 @@ func TestManyDeadThreads(t *testing.T) {
 	if names, err := firstNames(filepath.Join(fs.Root, "700/task"), mostDead); len(names) != mostDead || err != nil {
 		t.Errorf("%d threads are looked at, %v", len(names), err)
 	}
+	fd, err := unix.Open(filepath.Join(fs.Root, "700/task"), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	names, err := firstOf(fd, mostDead)
+	if n, _ := unix.ReadDirent(fd, make([]byte, 512)); n == 0 || len(names) != mostDead || err != nil {
+		t.Errorf("after %d threads the whole directory is read, %v", len(names), err)
+	}
 	for _, pid := range []int{700, 900} {
 		if got, err := fs.Cgroup(pid); string(got) != leaf+"/dead (deleted)\n" || err != nil {
 			t.Errorf("the cgroup of %d is %q, %v", pid, got, err)
