@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -137,6 +138,21 @@ func TestSuspendedWhileAsked(t *testing.T) {
 		d.patience = time.Second
 		_, err := d.Command(t.Context(), "get_server_list")
 		wantFault(t, err, Suspended)
+	})
+}
+
+// TestLockOfAnotherProcess: a lock that a process of another session holds is not the lock of the one that was started.
+func TestLockOfAnotherProcess(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		d := started(t, r)
+		pid := alive(t, d).PID
+		late, cancel := context.WithCancel(t.Context())
+		cancel()
+		said := func() string { return "" }
+		if err := d.awaitLock(late, pid, nil, said); err != nil {
+			t.Error(err)
+		}
+		wantFault(t, d.awaitLock(late, pid+1, nil, said), Wedged)
 	})
 }
 
