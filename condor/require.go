@@ -199,7 +199,7 @@ func (p *requireParser) quoted() value {
 func (p *requireParser) number() value {
 	digits := func(text string) int { return len(text) - len(strings.TrimLeft(text, "0123456789.")) }
 	end := digits(p.rest)
-	if end > 0 && end < len(p.rest) && p.rest[end]|0x20 == 'e' {
+	if end < len(p.rest) && p.rest[end]|0x20 == 'e' {
 		power := strings.TrimLeft(p.rest[end+1:], "+-")
 		end = len(p.rest) - len(power) + digits(power)
 	}
