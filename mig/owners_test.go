@@ -15,7 +15,7 @@ func TestOwners(t *testing.T) {
 	const u = "GPU-000000a0-0000-4000-8000-000000000000"
 	at := func(n int) *int { return &n }
 	inv := gpu.Inventory{GPUs: []gpu.GPU{{UUID: "GPU-000000a1-0000-4000-8000-000000000000"}, {UUID: u, MIGDevices: []gpu.MIGDevice{
-		{Profile: "3g.20gb", Start: at(0)}, {Profile: "1g.5gb", Start: at(4)}, {Profile: "1g.5gb"},
+		{Profile: "1g.5gb"}, {Profile: "3g.20gb", Start: at(0)}, {Profile: "1g.5gb", Start: at(4)},
 	}}}}
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "mig"), 0o755); err != nil {
@@ -26,10 +26,10 @@ func TestOwners(t *testing.T) {
 		text, boot string
 		want       [3]gpu.Owner
 	}{
-		"no book":               {"", "now", [3]gpu.Owner{gpu.Foreign, gpu.Foreign, ""}},
-		"its book":              {fmt.Sprintf(journal, u), "now", [3]gpu.Owner{gpu.Ours, gpu.Foreign, ""}},
-		"of another boot":       {fmt.Sprintf(journal, u), "later", [3]gpu.Owner{gpu.Foreign, gpu.Foreign, ""}},
-		"a book that is broken": {"{", "now", [3]gpu.Owner{gpu.Foreign, gpu.Foreign, ""}},
+		"no book":               {"", "now", [3]gpu.Owner{"", gpu.Foreign, gpu.Foreign}},
+		"its book":              {fmt.Sprintf(journal, u), "now", [3]gpu.Owner{"", gpu.Ours, gpu.Foreign}},
+		"of another boot":       {fmt.Sprintf(journal, u), "later", [3]gpu.Owner{"", gpu.Foreign, gpu.Foreign}},
+		"a book that is broken": {"{", "now", [3]gpu.Owner{"", gpu.Foreign, gpu.Foreign}},
 	} {
 		file := filepath.Join(dir, "mig", u+".json")
 		_ = os.Remove(file)
@@ -45,7 +45,7 @@ func TestOwners(t *testing.T) {
 			}
 		}
 	}
-	if inv.GPUs[1].MIGDevices[0].Owner != "" {
+	if inv.GPUs[1].MIGDevices[1].Owner != "" {
 		t.Error("Owners changed its argument")
 	}
 }

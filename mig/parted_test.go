@@ -146,11 +146,16 @@ func TestParsePartedErrors(t *testing.T) {
 	}
 }
 
-// TestParsePartedNamesEachOnce: what is no number is named as that, and not as a device that is there twice.
+// TestParsePartedNamesEachOnce: what is no device is named as that, and not as a device that is there twice.
 func TestParsePartedNamesEachOnce(t *testing.T) {
-	_, err := ParseParted([]byte("version: v1\nmig-configs:\n  c:\n    - {devices: [a, b], mig-enabled: true}"))
-	if want := "line 4: a device is an NVML index: a number"; err == nil || err.Error() != want+"\n"+want {
-		t.Error(err)
+	for devices, want := range map[string]string{
+		"[a, b]":     "line 4: a device is an NVML index: a number",
+		"[256, 256]": `line 4: a device is an NVML index from 0 to 255, not "256"`,
+	} {
+		_, err := ParseParted([]byte("version: v1\nmig-configs:\n  c:\n    - {devices: " + devices + ", mig-enabled: true}"))
+		if err == nil || err.Error() != want+"\n"+want {
+			t.Errorf("%s: %v", devices, err)
+		}
 	}
 }
 
