@@ -268,6 +268,28 @@ func TestRequirementsUnknown(t *testing.T) {
 	}
 }
 
+// TestFits: a job fits that asks for no more than there is and requires what the device is.
+func TestFits(t *testing.T) {
+	d := migDevice()
+	d.Share = Share{CPUs: 4, Memory: 8192}
+	for name, c := range map[string]struct {
+		w           Waiting
+		fits, known bool
+	}{
+		"all there is":      {Waiting{VRAM: d.Pool, CPUs: 4, Memory: 8192}, true, true},
+		"more VRAM":         {Waiting{VRAM: d.Pool + 1}, false, true},
+		"more CPUs":         {Waiting{CPUs: 5}, false, true},
+		"more memory":       {Waiting{Memory: 8193}, false, true},
+		"this device":       {Waiting{Require: `MIGProfile == "3g.20gb"`}, true, true},
+		"another device":    {Waiting{Require: `MIGProfile == "1g.5gb"`}, false, true},
+		"what is not known": {Waiting{Require: "f(1)"}, false, false},
+	} {
+		if fits, known := c.w.Fits(d, "12.4"); fits != c.fits || known != c.known {
+			t.Errorf("%s: fits %t, known %t", name, fits, known)
+		}
+	}
+}
+
 // HTCondor means the same by them.
 func TestRealRequirements(t *testing.T) {
 	h := realHTCondor(t)

@@ -256,6 +256,8 @@ func TestExecutionPointRefuses(t *testing.T) {
 		"pipe root: path":           func(n *Node) { n.PipeRoot = "/run/$(SITE)" },
 		"the slot without GPUs has": func(n *Node) { n.CPUOnly.Memory = 0 },
 		"early percentage 101":      func(n *Node) { n.Growth.EarlyPercent = 101 },
+		"the node 0 CPUs":           func(n *Node) { n.CPUs, n.Devices, n.CPUOnly = 0, nil, Share{} },
+		"CPUs and 0 MiB":            func(n *Node) { n.Memory, n.Devices, n.CPUOnly = 0, nil, Share{} },
 	} {
 		n := exampleNode(v100s(0), v100s(1))
 		change(&n)
