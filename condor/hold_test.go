@@ -20,9 +20,9 @@ func TestParseSlot(t *testing.T) {
 
 func TestHoldAds(t *testing.T) {
 	got := string(HoldAds([]Hold{
+		{SlotID: 5, DSlotID: 6, JobID: `9.0" || true || "x\`, Code: 76, Reason: "of no job"},
 		{SlotID: 1, DSlotID: 2, JobID: "7.0", Code: 76, Reason: "used \"2\" MiB\nGPUAccept = true", Since: time.Unix(1000, 5)},
 		{SlotID: 3, DSlotID: 4, JobID: "8.1", Since: time.Unix(2000, 0)},
-		{SlotID: 5, DSlotID: 6, JobID: `9.0" || true || "x\`, Code: 76, Reason: "of no job"},
 	}))
 	want := `SlotMergeConstraint = SlotID == 1 && DSlotID == 2 && JobId == "7.0" && JobStart <= 1000
 GPUSlotHoldReason = "used \"2\" MiB GPUAccept = true"

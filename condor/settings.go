@@ -37,8 +37,11 @@ func InstalledSettings(ctx context.Context) (Settings, error) {
 // NAME = value, or the lines of NAME @=tag, then comments with its place and expansion.
 func parseSettings(dump string) Settings {
 	all := Settings{}
-	var s Setting
-	tag, expands := "", false
+	var (
+		s       Setting
+		tag     string
+		expands bool
+	)
 	for line := range strings.Lines(dump) {
 		line = strings.TrimRight(line, "\r\n")
 		switch {
@@ -50,7 +53,6 @@ func parseSettings(dump string) Settings {
 			if s.Place = strings.TrimPrefix(line, " # at: "); s.Place == "<Default>" {
 				s.Place = ""
 			}
-			expands = false
 		case strings.HasPrefix(line, " # expanded:"):
 			s.Value, expands = strings.TrimSpace(strings.TrimPrefix(line, " # expanded:")), true
 			all[strings.ToLower(s.Name)] = s
@@ -61,9 +63,8 @@ func parseSettings(dump string) Settings {
 			var assigned string
 			s = Setting{}
 			s.Name, assigned, _ = strings.Cut(line, " ")
-			tag, _ = strings.CutPrefix(assigned, "@=")
-			if tag == assigned {
-				tag = ""
+			if end, several := strings.CutPrefix(assigned, "@="); several {
+				tag = end
 			}
 			expands = false
 		}
