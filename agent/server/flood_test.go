@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
@@ -50,10 +52,10 @@ func peerByName(c *net.UnixConn) (starter.Peer, error) {
 // /etc/subuid can, is bounded in connections and in what is kept of requests. A caller of the
 // node's own accounts that is slow keeps its place, and a hook is answered during the flood.
 func TestFloodOfManyAccounts(t *testing.T) {
-	const all, most = 50, 256 << 10
+	const all = 50
 	n := newNode(t, func(s *Server) {
 		s.silent, s.readTimeout = newSilent(all, all, func(uint32) bool { return false }), time.Hour
-		s.long, s.peer = &long{most: most}, peerByName
+		s.long, s.peer = newUnderWay(5, 5, func(uint32) bool { return false }), peerByName
 	})
 	n.in("slot1_1")
 	slow := n.dialAs(1000)
@@ -110,30 +112,37 @@ func TestFewerOfTheOwnerThatHasMost(t *testing.T) {
 	}
 }
 
-// TestLongRequests: what is kept of long requests is bounded over all, a short one is read all
-// the same, and the place is free when a request has ended.
+// TestLongRequests: how many long requests are kept is bounded for each account and for all. A short one is read all
+// the same, and so is root's, and the place is free when a request has ended.
 func TestLongRequests(t *testing.T) {
-	l := &long{most: 10 << 10}
-	read := func(bytes int) (*longReader, error) {
-		r := l.reader(strings.NewReader(strings.Repeat("x", bytes)))
-		_, err := io.ReadAll(r)
-		return r, err
+	s := New(Options{Own: 900, Owners: aliceOwners(t)})
+	s.long = newUnderWay(1, 2, s.isOperator)
+	read := func(uid uint32, bytes int, want bool) *longReader {
+		t.Helper()
+		r := s.longReader(iotest.OneByteReader(strings.NewReader(strings.Repeat("x", bytes))), uid)
+		got, err := io.ReadAll(r)
+		if want != (len(got) == bytes && err == nil) || want == errors.Is(err, errLong) {
+			t.Errorf("%d bytes of %d: %d are read, %v", bytes, uid, len(got), err)
+		}
+		return r
 	}
-	first, err := read(shortRequest + 8<<10)
-	if err != nil {
-		t.Fatal(err)
+	first := read(100000, shortRequest+9, true)
+	read(100001, shortRequest+1, false).done() // another account of the same owner
+	second := read(1001, shortRequest+1, true)
+	read(1002, shortRequest+1, false).done()
+	for _, uid := range []uint32{100000, 1002} {
+		read(uid, shortRequest, true).done()
 	}
-	second, err := read(shortRequest + 8<<10)
-	if err == nil || !strings.Contains(err.Error(), "ask again") {
-		t.Errorf("a second long request: %v", err)
+	for range 3 {
+		read(0, 2*shortRequest, true)
+		read(900, 2*shortRequest, true)
 	}
-	if _, err = read(shortRequest); err != nil {
-		t.Errorf("a short request: %v", err)
-	}
-	second.done()
 	first.done()
-	if kept := l.kept.Load(); kept != 0 {
-		t.Errorf("%d bytes are still counted", kept)
+	first.done() // counts once
+	read(100001, shortRequest+1, true).done()
+	second.done()
+	if s.long.sum != 0 || len(s.long.of) != 0 {
+		t.Errorf("%d are still counted, of %v", s.long.sum, s.long.of)
 	}
 }
 
@@ -141,7 +150,8 @@ func TestLongRequests(t *testing.T) {
 func TestLongRequestIsRefused(t *testing.T) {
 	var refused atomic.Int32
 	n := newNode(t, func(s *Server) {
-		s.long, s.peer, s.Notes.Refused = &long{most: 1}, peerByName, func() { refused.Add(1) }
+		s.long, s.peer = newUnderWay(0, 0, func(uint32) bool { return false }), peerByName
+		s.Notes.Refused = func() { refused.Add(1) }
 	})
 	c := n.dialAs(100000)
 	if _, err := io.WriteString(c, strings.Repeat("x", shortRequest+2)); err != nil {
@@ -153,13 +163,48 @@ func TestLongRequestIsRefused(t *testing.T) {
 	if refused.Load() != 1 {
 		t.Error("it is not counted")
 	}
-	for end := time.Now().Add(time.Minute); n.long.kept.Load() != 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d bytes are still counted", n.long.kept.Load())
-		}
-	}
 	n.in("slot1_1")
 	if reply, err := n.call(api.OpPrepare); err != nil || reply.Grant == nil {
 		t.Errorf("a hook: %+v, %v", reply, err)
+	}
+}
+
+// TestLongRequestsUnderWay: a long request keeps its place until its reply is made, and not until that is read.
+func TestLongRequestsUnderWay(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	n := newNode(t, func(s *Server) {
+		s.long, s.peer = newUnderWay(1, 1, func(uint32) bool { return false }), peerByName
+		s.Handlers[api.OpNode] = Handler{From: Anybody, Answer: func(context.Context, Question) api.Reply {
+			for _, step := range []chan struct{}{asked, answer} {
+				select {
+				case step <- struct{}{}:
+				case <-t.Context().Done():
+				}
+			}
+			return api.Reply{Done: "answered"}
+		}}
+	})
+	ask := func(uid uint32) net.Conn {
+		c := n.dialAs(uid)
+		if _, err := io.WriteString(c, strings.Repeat(" ", shortRequest)+askNode); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	first := ask(1000)
+	<-asked
+	if got := whole(t, ask(1001)); !strings.Contains(got, "ask again") {
+		t.Errorf("beside a long request: %q", got)
+	}
+	<-answer
+	n.waiting(first)
+	second := ask(1001)
+	select {
+	case <-asked:
+		<-answer
+	case <-time.After(time.Minute):
+	}
+	if got := whole(t, second); !strings.Contains(got, "answered") {
+		t.Errorf("beside a reply that is not read: %q", got)
 	}
 }

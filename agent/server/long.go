@@ -4,51 +4,51 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 )
 
-// How much of requests is kept. What the hook sends is a few KiB, and all requests
-// together may have mostLong beyond the first shortRequest of each.
+// How many requests may be longer than shortRequest at a time: of one account and of all. What gpuslot's programs send
+// is shorter. Until the reply to a job ad is made, gpuslotd allocates up to 80 times the ad's length.
 const (
-	shortRequest = 16 << 10
-	mostLong     = 32 << 20
+	shortRequest  = 16 << 10
+	mostLong      = 32
+	mostLongInAll = 128
 )
 
-// errLong is the error of a long request while too much of others is kept.
+// errLong is the error of a long request while there are too many others.
 var errLong = fmt.Errorf("gpuslotd keeps too much of long requests at this time: ask again, or with less than %d KiB",
 	shortRequest>>10)
 
-// long bounds what is kept of all long requests.
-type long struct {
-	most int64
-	kept atomic.Int64
-}
-
-// reader reads one request, and keeps its bytes counted until done is called.
-func (l *long) reader(r io.Reader) *longReader { return &longReader{long: l, r: r} }
-
+// longReader reads one request, which counts from its byte after the first shortRequest until done is called.
 type longReader struct {
-	long *long
-	r    io.Reader
-	read int64
-	kept int64
+	r     io.Reader
+	begin func() (end func(), ok bool)
+	read  int
+	end   func() // nil where it does not count
 }
 
-// Read returns errLong where what it read is too much. The error is then that of each read.
+func (s *Server) longReader(r io.Reader, uid uint32) *longReader {
+	return &longReader{r: r, begin: func() (end func(), ok bool) { return s.long.begin(uid, s.Owners.Of(uid)) }}
+}
+
+// Read returns errLong where there are too many others.
 func (r *longReader) Read(b []byte) (int, error) {
 	n, err := r.r.Read(b)
-	r.read += int64(n)
-	if more := r.read - shortRequest - r.kept; more > 0 {
-		r.kept += more
-		if r.long.kept.Add(more) > r.long.most {
-			return 0, errors.Join(errLong, err)
-		}
+	r.read += n
+	if r.read <= shortRequest || r.end != nil {
+		return n, err
 	}
+	end, ok := r.begin()
+	if !ok {
+		return 0, errors.Join(errLong, err)
+	}
+	r.end = end
 	return n, err
 }
 
 // done ends the count: nothing of the request is kept any more.
 func (r *longReader) done() {
-	r.long.kept.Add(-r.kept)
-	r.kept = 0
+	if r.end != nil {
+		r.end()
+	}
+	r.end = nil
 }

@@ -105,8 +105,8 @@ type Options struct {
 type Server struct {
 	Options
 	silent *silent
-	// long bounds what is kept of requests.
-	long *long
+	// long are the requests that are longer than shortRequest.
+	long *underWay
 	// underWay are the requests that are being answered.
 	underWay *underWay
 	// beyond are those of HTCondor's programs above these, by owner, and those of which that is being
@@ -118,8 +118,8 @@ type Server struct {
 	replies *underWay
 	// endings close all connections.
 	endings endings
-	// readTimeout is how long a connection may be silent.
-	readTimeout time.Duration
+	// readTimeout is how long a connection may be silent, writeTimeout how long its reply may take.
+	readTimeout, writeTimeout time.Duration
 	// peer reads who is at the other end of a connection.
 	peer func(*net.UnixConn) (starter.Peer, error)
 }
@@ -127,8 +127,9 @@ type Server struct {
 // New returns a Server.
 func New(o Options) *Server {
 	o.Owners = cmp.Or(o.Owners, room.NewOwners(""))
-	s := &Server{Options: o, readTimeout: readTimeout, peer: starter.PeerOf, long: &long{most: mostLong},
+	s := &Server{Options: o, readTimeout: readTimeout, writeTimeout: writeTimeout, peer: starter.PeerOf,
 		endings: make(endings, mostEndings)}
+	s.long = newUnderWay(mostLong, mostLongInAll, s.isOperator)
 	s.silent = newSilent(mostSilent, mostSilentInAll, s.isOperator)
 	s.underWay = newUnderWay(mostUnderWay, mostUnderWayInAll, s.isOperator)
 	// Operators have room in underWay; here an owner only has the name of its first account.
@@ -203,13 +204,9 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 	if err != nil {
 		return // it has ended
 	}
-	forget := func() {}
-	if !s.isOperator(p.UID) {
-		counted := s.long.reader(from)
-		from, forget = counted, counted.done
-		defer forget()
-	}
-	req, err = api.ReadRequest(from)
+	request := s.longReader(from, p.UID)
+	defer request.done()
+	req, err = api.ReadRequest(request)
 	heard()
 	switch {
 	case errors.Is(err, errLong):
@@ -247,10 +244,10 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 		feeds = s.Feedback != nil && s.Handlers[req.Op].From == Startds && s.Callers.PeerBelowStartd(p)
 		reply = s.reply(ctx, conn, p, req)
 	}
-	line, written := s.lineOf(p, reply)
-	forget() // not before the reply is counted: so few long ones are made at a time
+	line, written := s.lineOf(conn, p, req.Op, reply)
+	request.done() // not before the reply is counted: so few long ones are made at a time
 	req, reply = api.Request{Op: req.Op}, api.Reply{}
-	_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = conn.SetWriteDeadline(time.Now().Add(s.writeTimeout))
 	if _, err = conn.Write(line); err != nil {
 		s.Log.Debug("a caller left without its reply", "err", err)
 	}
@@ -263,10 +260,13 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 }
 
 // lineOf is the text of a reply, whose bytes count until written is called. Where there is no room for them, it says
-// only that.
-func (s *Server) lineOf(p starter.Peer, reply api.Reply) (line []byte, written func()) {
+// only that, if not one of HTCondor's programs asks.
+func (s *Server) lineOf(conn *net.UnixConn, p starter.Peer, op api.Op, reply api.Reply) (line []byte, written func()) {
 	line, err := api.ReplyLine(reply)
 	written, ok := s.replies.beginMany(p.UID, s.Owners.Of(p.UID), len(line)-shortReply)
+	if !ok {
+		written, ok = s.beginBeyond(conn, p, op)
+	}
 	switch {
 	case err != nil:
 		reply = api.Reply{Error: err.Error()}

@@ -22,7 +22,7 @@ const (
 )
 
 // How many bytes of replies may wait for callers that do not read them, beyond the first shortReply of each: of one
-// account and of all. A reply with a job's environment can be six times as long as the request.
+// account and of all. A reply with a job's environment can be three times as long as the request.
 const (
 	shortReply       = 16 << 10
 	mostReplies      = 8 << 20

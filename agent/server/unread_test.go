@@ -124,7 +124,7 @@ func TestLongReplies(t *testing.T) {
 	s.replies = newUnderWay(3<<10, 5<<10, s.isOperator)
 	write := func(uid uint32, bytes int, want bool) (written func()) {
 		t.Helper()
-		line, written := s.lineOf(starter.Peer{UID: uid}, api.Reply{Done: strings.Repeat("<", shortReply+bytes)})
+		line, written := s.lineOf(nil, starter.Peer{UID: uid}, api.OpHook, api.Reply{Done: strings.Repeat("<", shortReply+bytes)})
 		if said := !strings.Contains(string(line), "ask again"); said != want || said == (len(line) < shortReply) {
 			t.Errorf("%d bytes more for %d: said %t, with %d bytes", bytes, uid, said, len(line))
 		}
@@ -137,7 +137,7 @@ func TestLongReplies(t *testing.T) {
 	for _, operator := range []uint32{0, 900} {
 		write(operator, 1<<20, true)()
 	}
-	if line, _ := s.lineOf(starter.Peer{UID: 1000}, api.Reply{Done: "short"}); !strings.Contains(string(line), "short") {
+	if line, _ := s.lineOf(nil, starter.Peer{UID: 1000}, api.OpHook, api.Reply{Done: "short"}); !strings.Contains(string(line), "short") {
 		t.Errorf("a short reply: %s", line)
 	}
 	first()
@@ -164,4 +164,66 @@ func TestLongReplyIsRefused(t *testing.T) {
 			t.Errorf("not too long: %q", got)
 		}
 	}
+}
+
+// TestLongRepliesUnread: callers that do not read their long replies keep the room of their account, and no more. The
+// next one is refused; a hook of the account, root and another account are answered. A reply that is read frees
+// its room, and so does one whose caller leaves.
+func TestLongRepliesUnread(t *testing.T) {
+	const most, long = 3, 4 * shortReply
+	n := newNode(t, func(s *Server) {
+		s.peer, s.writeTimeout = peerByName, time.Hour
+		s.Callers, s.Hook = ofSlot("hook"), func(c starter.Caller) bool { return c.Starter.Slot == "hook" }
+		s.replies = newUnderWay(most*(long-shortReply)+shortReply, 1<<30, s.isOperator)
+		s.Handlers[api.OpNode] = Handler{From: Anybody, Answer: func(context.Context, Question) api.Reply {
+			return api.Reply{Done: strings.Repeat("<", long)}
+		}}
+		s.Handlers[api.OpHook] = Handler{From: Jobs, Answer: func(context.Context, Question) api.Reply {
+			return api.Reply{Hook: strings.Repeat("<", long)}
+		}}
+	})
+	var unread []net.Conn
+	for range most {
+		unread = append(unread, n.asks(1000))
+		n.waiting(unread[len(unread)-1])
+	}
+	n.replies.mu.Lock()
+	if got := n.replies.sum; got < most*(long-shortReply) || got > most*(long-shortReply)+shortReply {
+		t.Errorf("%d bytes are counted", got)
+	}
+	n.replies.mu.Unlock()
+	if got := whole(t, n.asks(1000)); !strings.Contains(got, "ask again") || len(got) > shortReply {
+		t.Errorf("one too many: %d bytes", len(got))
+	}
+	hook := n.dialAs(1000)
+	if _, err := io.WriteString(hook, `{"v":1,"op":"hook","hook":{"ad":""}}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	for who, c := range map[string]net.Conn{"a hook": hook, "root": n.asks(0), "another account": n.asks(1001)} {
+		if got := whole(t, c); !strings.Contains(got, strings.Repeat("<", long)) {
+			t.Errorf("%s: %d bytes", who, len(got))
+		}
+	}
+	whole(t, unread[0])
+	_ = unread[1].Close()
+	for _, free := range []string{"the one that was read", "the one that closed"} {
+		c, end := n.asks(1000), time.Now().Add(5*time.Minute)
+		for ; n.waiting(c) < 1<<10; c = n.asks(1000) { // it says that there is no room
+			if _ = c.Close(); time.Now().After(end) {
+				t.Fatalf("there is no room in the place of %s", free)
+			}
+		}
+	}
+	if got := whole(t, n.asks(1000)); !strings.Contains(got, "ask again") {
+		t.Errorf("one too many again: %d bytes", len(got))
+	}
+}
+
+// ofSlot are callers of one slot.
+type ofSlot string
+
+func (ofSlot) PeerBelowStartd(starter.Peer) bool { return false }
+
+func (s ofSlot) IdentifyPeer(*net.UnixConn, starter.Peer) (starter.Caller, error) {
+	return starter.Caller{Starter: starter.Starter{Slot: string(s)}}, nil
 }
