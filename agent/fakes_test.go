@@ -342,11 +342,17 @@ type fakeStartd struct {
 	// orders are what it was told to do.
 	orders []string
 	demand condor.Demand
+	// heard is closed when what waits is first asked for; nil where no test waits for that.
+	heard chan struct{}
 }
 
 func (s *fakeStartd) Demand(context.Context, time.Time) (condor.Demand, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.heard != nil {
+		close(s.heard)
+		s.heard = nil
+	}
 	return s.demand, s.err
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -277,6 +278,40 @@ func TestRun(t *testing.T) {
 	}
 	if len(ta.daemons.running) != 2 {
 		t.Error("the control daemons ended with the agent")
+	}
+}
+
+// TestRunStartsAgain: the agent asks the pool for what waits, and ends all its parts when a fresh process can use the
+// driver again, which this one cannot.
+func TestRunStartsAgain(t *testing.T) {
+	ta := bareTestAgent(t, 1, "[placement]\nlarge_after = \"30s\"\n")
+	heard, reload, healed := make(chan struct{}), make(chan os.Signal, 1), atomic.Bool{}
+	ta.startd.heard = heard
+	o := ta.options()
+	o.Manager, o.Reload = &fakeManager{}, reload
+	o.DriverMismatch = func(context.Context) (string, error) {
+		if healed.Load() {
+			return "", nil
+		}
+		return "the module has another version", nil
+	}
+	done := make(chan error, 1)
+	go func() { done <- Run(t.Context(), o) }()
+	late := time.After(2 * time.Minute)
+	select {
+	case <-heard:
+	case <-late:
+		t.Fatal("the pool is not asked")
+	}
+	healed.Store(true)
+	reload <- syscall.SIGHUP
+	select {
+	case err := <-done:
+		if !errors.Is(err, ErrStartAgain) {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-late:
+		t.Fatal("it goes on")
 	}
 }
 
