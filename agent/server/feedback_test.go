@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/test/together"
 )
 
 func TestFeedbackIsThatOfTheWorst(t *testing.T) {
@@ -39,4 +40,9 @@ func TestFeedbackIsThatOfTheWorst(t *testing.T) {
 			t.Errorf("%s: %t, %s, %t, want %+v", name, ok, got, asked, c.want)
 		}
 	}
+}
+
+// TestFeedbackTogether: many conversations end at a time.
+func TestFeedbackTogether(t *testing.T) {
+	together.Methods(t, &Feedback{}, api.OpUsage, true, time.Unix(1760000000, 0))
 }

@@ -157,7 +157,7 @@ func TestLongRequestIsRefused(t *testing.T) {
 	if _, err := io.WriteString(c, strings.Repeat("x", shortRequest+2)); err != nil {
 		t.Fatal(err)
 	}
-	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "ask again") {
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, `"`+errLong.Error()+`"`) {
 		t.Errorf("it reads %q, %v", line, err)
 	}
 	if refused.Load() != 1 {
