@@ -40,6 +40,19 @@ func TestEndReservationOfOneJob(t *testing.T) {
 	n.limits(n.htcondor(), "soft 2048 hard max")
 }
 
+// TestNothingLeft: a limit whose reservation and cgroup are gone is forgotten.
+func TestNothingLeft(t *testing.T) {
+	n := newNode(t)
+	s := n.job(100, "slot1_1", 4096)
+	n.round()
+	n.EndReservation(t.Context(), s)
+	n.gone(s)
+	n.round()
+	if n.Has(s, uuid(0)) {
+		t.Error("the limit is there")
+	}
+}
+
 // TestOldProofOfANewLimit: a limit of another size is not proved by what was read of the old one.
 func TestOldProofOfANewLimit(t *testing.T) {
 	n := newNode(t)

@@ -166,8 +166,14 @@ func TestCgroupOutlivesTheStarter(t *testing.T) {
 	}
 }
 
-// TestLateLimit: a job that was faster is told of.
+// TestLateLimit: a job that was faster is told of, and no other.
 func TestLateLimit(t *testing.T) {
+	inTime := newNode(t)
+	inTime.job(100, "slot1_1", 4096)
+	inTime.round()
+	if strings.Contains(inTime.said.String(), "used the GPU before") || inTime.counts.late > 0 {
+		t.Errorf("of a job that came later: %s", inTime.said)
+	}
 	c := newNode(t)
 	c.driver.Is(cgroups.Mood{Used: gpu.Bytes(gpu.MiB(300).Bytes())})
 	c.job(100, "slot1_1", 4096)
