@@ -25,6 +25,9 @@ func TestCgroupsOfAUser(t *testing.T) {
 		if c, err := f.fs().Identify(1001, 2000+i); !errors.Is(err, ErrNoSlot) {
 			t.Errorf("below %s a process is taken for one of %s (%v)", below, c.Starter.Slot, err)
 		}
+		if text, err := f.fs().trustedCgroup(2000 + i); err != nil || strings.Contains(string(text), "user@") {
+			t.Errorf("below %s it trusts %q, %v", below, text, err)
+		}
 		f.Add(proctree.Process{PID: 3000 + i, Parent: s.PID, Comm: "x", UID: 1001, Cgroup: below + proctree.CgroupOf("slot1_1")})
 	}
 	if leaf := f.fs().JobCgroup(s); leaf != "" {
