@@ -273,14 +273,19 @@ func thief() int {
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			os.Exit(0)
 		}()
-		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // init keeps this goroutine on the first thread
+		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // this goroutine is on the first thread: see onFirstThread
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
 }
 
-func init() {
-	if os.Getenv(thiefEnv) != "" {
+// What runs before main is on the first thread.
+var _ = onFirstThread(os.Getenv(thiefEnv) != "")
+
+// onFirstThread keeps the main goroutine there.
+func onFirstThread(is bool) bool {
+	if is {
 		runtime.LockOSThread()
 	}
+	return is
 }

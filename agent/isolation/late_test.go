@@ -56,7 +56,7 @@ func TestLateLeavesOthers(t *testing.T) {
 		"not told of":    {func(n *node, _ *Conditions, s starter.Starter) { n.table.Await([]starter.Starter{s}) }, "none", 0},
 		"with a device":  {func(n *node, _ *Conditions, s starter.Starter) { n.admit(s, 7) }, own(7), 1},
 		"ended":          {func(n *node, _ *Conditions, s starter.Starter) { n.proc.End(s.PID + 1000) }, "none", 0},
-		"from before gpuslotd": {func(n *node, _ *Conditions, s starter.Starter) {
+		"from before gpuslotd": {func(n *node, _ *Conditions, _ starter.Starter) {
 			n.others.looked = false
 		}, "[]", 0},
 		"with a rule of its own": {func(n *node, c *Conditions, s starter.Starter) {

@@ -244,19 +244,25 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn, p starter.Pee
 		feeds = s.Feedback != nil && s.Handlers[req.Op].From == Startds && s.Callers.PeerBelowStartd(p)
 		reply = s.reply(ctx, conn, p, req)
 	}
-	line, written := s.lineOf(conn, p, req.Op, reply)
-	request.done() // not before the reply is counted: so few long ones are made at a time
+	err = s.write(conn, p, req.Op, reply, request.done)
 	req, reply = api.Request{Op: req.Op}, api.Reply{}
-	_ = conn.SetWriteDeadline(time.Now().Add(s.writeTimeout))
-	if _, err = conn.Write(line); err != nil {
-		s.Log.Debug("a caller left without its reply", "err", err)
-	}
-	line = nil
-	written()
 	if feeds {
 		s.Feedback.Note(req.Op, err == nil, time.Now())
 	}
 	awaitRead(ctx, conn)
+}
+
+// write writes a reply, and forgets the request when the reply is counted: so few long ones are made at a time.
+func (s *Server) write(conn *net.UnixConn, p starter.Peer, op api.Op, reply api.Reply, forget func()) error {
+	line, written := s.lineOf(conn, p, op, reply)
+	defer written()
+	forget()
+	_ = conn.SetWriteDeadline(time.Now().Add(s.writeTimeout))
+	_, err := conn.Write(line)
+	if err != nil {
+		s.Log.Debug("a caller left without its reply", "err", err)
+	}
+	return err
 }
 
 // lineOf is the text of a reply, whose bytes count until written is called. Where there is no room for them, it says
