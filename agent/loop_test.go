@@ -19,10 +19,12 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/test/alone"
+	"github.com/gpuslot/gpuslot/test/linger"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -245,7 +247,7 @@ func TestConfirmBatches(t *testing.T) {
 }
 
 // TestRun is the whole agent over fakes, with its real socket: from the start
-// to a clean end that leaves the control daemons running.
+// to a clean end that leaves the control daemons running. Its threads are watched.
 func TestRun(t *testing.T) {
 	ta := bareTestAgent(t, 2, "")
 	ta.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslot", UID: uint32(os.Getuid())})
@@ -271,6 +273,13 @@ func TestRun(t *testing.T) {
 	info, err := os.Stat(socket)
 	if err != nil || info.Mode().Perm() != 0o666 {
 		t.Errorf("socket: %v, %v", info, err)
+	}
+	file, closed := linger.Connection(t), make(chan struct{})
+	go func() { defer close(closed); _ = unix.Close(file) }()
+	select {
+	case <-closed:
+	case <-time.After(5 * time.Minute):
+		t.Error("a thread waits for the end of a file")
 	}
 	cancel()
 	if err := <-done; err != nil {

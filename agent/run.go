@@ -24,6 +24,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/release"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/store"
+	"github.com/gpuslot/gpuslot/agent/threads"
 	"github.com/gpuslot/gpuslot/agent/waiting"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -59,6 +60,7 @@ func run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer unlock()
+	defer threads.New().Start(ctx)()
 	quiet := closures.IsQuiet(cfg.Paths.ClosuresFile())
 	if quiet {
 		o = o.withoutDriver(cfg.Paths)
@@ -278,10 +280,7 @@ func (a *Agent) listen(o Options, cfg config.Config) (*net.UnixListener, error) 
 	if o.Listener != nil {
 		return o.Listener, nil
 	}
-	path := o.Socket
-	if path == "" {
-		path = filepath.Join(cfg.Paths.Run, "agent.sock")
-	}
+	path := cmp.Or(o.Socket, filepath.Join(cfg.Paths.Run, "agent.sock"))
 	// The lock says that no other agent lives here: what remains is stale.
 	if err := store.Remove(path); err != nil {
 		return nil, fmt.Errorf("remove the old socket: %w", err)
