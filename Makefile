@@ -160,7 +160,7 @@ lint:
 PURE := agent/config agent/here agent/plan agent/record \
 	cmd/gpuslot/advise cmd/gpuslot/advise/paper cmd/gpuslot/bench cmd/gpuslot/doctor cmd/gpuslot/published \
 	cmd/gpuslot/sharing cmd/gpuslot/show cmd/gpuslot/simulate/layouts \
-	condor condor/cgroup condor/classad docs etc/packaging/supply gpu gpu/backoff gpu/devices gpu/process mig
+	condor condor/cgroup condor/classad docs etc/packaging/supply gpu gpu/backoff gpu/devices mig
 is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 
 # Packages below test/ boot nodes and run by themselves.

@@ -116,6 +116,13 @@ func (p Proc) having(ctx context.Context, is func(process.File) bool) (found []g
 // name fills in command and unit of those that still run.
 func (p Proc) name(holders []gpu.Holder) []gpu.Holder {
 	named := slices.Clone(holders)
+	var pids []int
+	for _, h := range holders {
+		if h.PID > 0 && h.Unit == "" {
+			pids = append(pids, h.PID)
+		}
+	}
+	units := p.fs().Units(pids, process.UnitsWithin)
 	for i, h := range named {
 		if h.PID <= 0 {
 			continue
@@ -124,7 +131,7 @@ func (p Proc) name(holders []gpu.Holder) []gpu.Holder {
 			named[i].Command = foreign.Word(strings.TrimSpace(p.fs().Comm(h.PID)))
 		}
 		if h.Unit == "" {
-			named[i].Unit = p.fs().Unit(h.PID)
+			named[i].Unit = units[h.PID]
 		}
 	}
 	return named

@@ -35,6 +35,7 @@ func Holders(fs process.FS) (holders []api.NodeHolder, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), holdersWithin)
 	defer cancel()
 	var errs []error
+	defer func() { nameUnits(fs, holders) }()
 	for _, o := range process.Openers(ctx, fs, func(f process.File) bool { return majors[unix.Major(f.Device)] }) {
 		switch {
 		case o.PID == 0:
@@ -44,11 +45,22 @@ func Holders(fs process.FS) (holders []api.NodeHolder, err error) {
 		case len(holders) == mostHolders:
 			return holders, errors.Join(append(errs, errors.New("more processes have them open than are listed"))...)
 		default:
-			name, unit := foreign.Clip(fs.Comm(o.PID)), foreign.Clip(fs.Unit(o.PID))
-			holders = append(holders, api.NodeHolder{PID: o.PID, Name: name, Unit: unit})
+			holders = append(holders, api.NodeHolder{PID: o.PID, Name: foreign.Clip(fs.Comm(o.PID))})
 		}
 	}
 	return holders, errors.Join(errs...)
+}
+
+// nameUnits fills in the units of holders.
+func nameUnits(fs process.FS, holders []api.NodeHolder) {
+	var pids []int
+	for _, h := range holders {
+		pids = append(pids, h.PID)
+	}
+	units := fs.Units(pids, process.UnitsWithin)
+	for i, h := range holders {
+		holders[i].Unit = foreign.Clip(units[h.PID])
+	}
 }
 
 // driverMajors are the major numbers of the driver's character devices in /proc/devices: nvidia,

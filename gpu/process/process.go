@@ -320,13 +320,6 @@ func (fs FS) Comm(pid int) string {
 	return strings.TrimSuffix(string(b), "\n")
 }
 
-// Unit is the systemd unit that a process runs in, by its cgroup: the innermost service
-// or scope. It is empty where there is none.
-func (fs FS) Unit(pid int) string {
-	b, _ := fs.Cgroup(pid) // a process that has ended is in none
-	return unitOf(string(b))
-}
-
 // Opens says whether a process has a file open that fits, under whatever name: a process has names of
 // its own in a mount namespace. The file system is not asked, as with ExeFile; one that does not say
 // anything holds no device. With an error it may have one.
