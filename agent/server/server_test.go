@@ -362,7 +362,10 @@ func (n *node) ask(req api.Request, stays bool) {
 
 // TestHandOver: whether the startd's programs took their replies is noted, and of nobody else.
 func TestHandOver(t *testing.T) {
-	n := newNode(t, unchanged)
+	var log strings.Builder // each question below is answered by this goroutine
+	n := newNode(t, func(s *Server) {
+		s.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
 	n.out()
 	n.ask(api.Request{Op: api.OpMonitor}, true)
 	if _, _, asked := n.Feedback.Worst(); asked {
@@ -379,10 +382,17 @@ func TestHandOver(t *testing.T) {
 		if !asked || !ok || took.IsZero() || n.Feedback.TookAt(op).IsZero() {
 			t.Fatalf("%s: it took the reply: %t, %s", op, ok, took)
 		}
+		if log.Len() > 0 {
+			t.Errorf("%s: it took the reply, but: %s", op, &log)
+		}
 		n.ask(api.Request{Op: op}, false)
 		if ok, at, _ := n.Feedback.Worst(); ok || !at.Equal(took) {
 			t.Fatalf("%s: it left without the reply: %t, %s, before %s", op, ok, at, took)
 		}
+		if !strings.Contains(log.String(), "left without its reply") {
+			t.Errorf("%s: it left without the reply: %s", op, &log)
+		}
+		log.Reset()
 		n.ask(api.Request{Op: op}, true)
 	}
 }
