@@ -39,7 +39,6 @@ func ReadRequest(r io.Reader) (Request, error) {
 		Version int `json:"v"`
 	}{req.Version}
 	if wrong != nil { // a request of most jobs is decoded once
-		v.Version = 0
 		if err := json.Unmarshal(line, &v); err != nil {
 			return Request{}, fmt.Errorf("request is not a JSON object: %w", err)
 		}
@@ -77,12 +76,8 @@ func (r Request) check() error {
 // WriteReply writes one reply as one line, with the version set. The caller
 // sets the connection's deadline.
 func WriteReply(w io.Writer, reply Reply) error {
-	b, err := ReplyLine(reply)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(b)
-	return err
+	reply.Version = Version
+	return writeLine(w, reply)
 }
 
 // ReplyLine is what WriteReply writes.

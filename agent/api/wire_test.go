@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -216,5 +217,13 @@ func TestReadReply(t *testing.T) {
 func TestReplyLineIsShort(t *testing.T) {
 	if line, err := ReplyLine(Reply{Error: "<&>"}); err != nil || !bytes.Contains(line, []byte("<&>")) {
 		t.Errorf("%s, %v", line, err)
+	}
+}
+
+// TestWriteLineFails: what is no JSON is an error, and nothing of it is written.
+func TestWriteLineFails(t *testing.T) {
+	var to bytes.Buffer
+	if err := writeLine(&to, math.NaN()); err == nil || to.Len() > 0 {
+		t.Errorf("%q, %v", &to, err)
 	}
 }
