@@ -40,13 +40,15 @@ func TestGuess(t *testing.T) {
 func TestBeforeADrop(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for name, c := range map[string]struct {
-		step   float64
-		settle bool
-		want   bool
+		step      float64
+		settle    bool
+		want      bool
+		low, high float64
 	}{
-		"a drop": {-0.1, false, true}, "a rise": {0.1, false, false}, "a drop while one settles": {-0.1, true, false},
+		"a drop": {-0.1, false, true, 0.14, 0.5}, "a rise": {0.1, false, false, 0.25, 0.61},
+		"a drop while one settles": {-0.1, true, false, 0.14, 0.5},
 	} {
-		j := &level{high: 0.5, guess: 0.3}
+		j := &level{low: 0.25, high: 0.5, guess: 0.3}
 		l := levels{jobs: map[SlotKey]*level{slot1: j}}
 		fresh := map[*level]bool{}
 		if c.settle {
@@ -55,6 +57,9 @@ func TestBeforeADrop(t *testing.T) {
 		l.widen(now, c.step, 0.01, fresh)
 		if kept := l.before != nil && l.dropped.Equal(now) && l.before[slot1].guess == 0.3; kept != c.want {
 			t.Errorf("%s: before %v at %v", name, l.before, l.dropped)
+		}
+		if math.Abs(j.low-c.low) > tiny || math.Abs(j.high-c.high) > tiny {
+			t.Errorf("%s: it is in %v to %v, want %v to %v", name, j.low, j.high, c.low, c.high)
 		}
 	}
 }
@@ -108,6 +113,21 @@ func TestSharersOf(t *testing.T) {
 		}
 		if out.outsiders && out.parts[len(out.parts)-1] != c.want {
 			t.Errorf("%s: %+v, want %+v", name, out.parts[len(out.parts)-1], c.want)
+		}
+	}
+}
+
+// TestLate: who was there lately may have caused what is measured late: a slot without a process, and who is no job.
+func TestLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		changed   SlotKey
+		outsiders bool
+		limit     float64
+		clients   int
+	}{"a slot": {slot1, false, 0.5, 1}, "a stranger": {SlotKey{}, true, 1, 0}} {
+		tr, clients := tracker{changed: map[SlotKey]time.Time{c.changed: {}}}, map[SlotKey]int{}
+		if outsiders, limit := tr.late(clients, false, 0.5); outsiders != c.outsiders || limit != c.limit || len(clients) != c.clients {
+			t.Errorf("%s: outsiders %t, limit %v, %v", name, outsiders, limit, clients)
 		}
 	}
 }
