@@ -9,8 +9,7 @@ const UnitsWithin = 100 * time.Millisecond
 
 // Units are the systemd units that processes run in, by their cgroups: the innermost service or scope of each. One
 // that is in none, or has ended, is not among them. Before Linux 6.8 the kernel may take long to say where a process
-// is; what it has not
-// said in time is left out, and so are the last of more than 64.
+// is; what it has not said in time is left out, and so are the last of more than 64.
 func (fs FS) Units(pids []int, within time.Duration) map[int]string {
 	type unit struct {
 		pid  int
