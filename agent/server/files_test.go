@@ -28,7 +28,7 @@ func (n *node) sendLast(c net.Conn, text string, flags int) {
 	}
 	failed := raw.Write(func(to uintptr) bool {
 		err = unix.Sendmsg(int(to), []byte(text), unix.UnixRights(fd), nil, flags)
-		return err != unix.EAGAIN
+		return !errors.Is(err, unix.EAGAIN)
 	})
 	if failed != nil || err != nil {
 		n.t.Fatal(failed, err)
