@@ -126,8 +126,8 @@ func (a *fakeAgent) note(req api.Request) (reply []byte) {
 		text := hook.Answer(*req.Hook, func(job *api.Job) (reply api.Reply, err error) {
 			return reply, json.Unmarshal(a.note(api.Request{Version: req.Version, Op: api.OpPrepare, Job: job}), &reply)
 		})
-		reply, _ = json.Marshal(api.Reply{Version: api.Version, Hook: string(text)})
-		return append(reply, '\n')
+		reply, _ = api.ReplyLine(api.Reply{Hook: string(text)})
+		return reply
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
