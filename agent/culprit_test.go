@@ -68,7 +68,7 @@ func newFaultAgent(t *testing.T) (*testAgent, *fakeServers) {
 	for _, r := range ta.jobs.Running() {
 		seen = append(seen, rules.Job{Job: r, PIDs: []int{501}})
 	}
-	ta.keeper.Note(seen[0].Job, seen[0].PIDs, time.Now())
+	ta.culprits.Note(seen[0].Job, seen[0].PIDs, time.Now())
 	ta.apply(false)
 	f.since()
 	return ta, f

@@ -194,8 +194,7 @@ func (nobody) Reloading() error    { return nil }
 func (nobody) Status(string) error { return nil }
 func (nobody) Alive() error        { return nil }
 
-// hardwareTimeout bounds the wait before the agent says it is ready, and with
-// it the start of condor.service.
+// hardwareTimeout bounds the wait before the agent says it is ready, and with it the start of condor.service.
 const hardwareTimeout = 60 * time.Second
 
 // serve runs everything until the first part fails or the context ends.

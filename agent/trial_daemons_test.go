@@ -125,7 +125,7 @@ func TestSimulatedServer(t *testing.T) {
 			pid, say := guest(t, n, filepath.Join(ta.view.Load().config.Paths.PipeRoot(), string(u)))
 			ta.until("1 client)")
 			job := jobs.Job{GPU: u, ID: "7.0", Owner: "alice", Starter: starter.Starter{Slot: "slot1_2@wn1"}}
-			ta.keeper.Note(job, []int{pid}, time.Now())
+			ta.culprits.Note(job, []int{pid}, time.Now())
 			say("fault")
 			ta.until("FAULT")
 			want := fmt.Sprintf("its log names process %d of job 7.0 (slot1_2, alice)", pid)

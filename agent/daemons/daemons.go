@@ -95,6 +95,11 @@ type Access interface {
 	Given(u gpu.UUID) int
 }
 
+// Culprits say whom the log of a GPU's server names as the cause of a fatal error; culprits.Finder is the real one.
+type Culprits interface {
+	Of(u gpu.UUID, lines []string) string
+}
+
 // Owners say which job a process is of; jobs.Table is the real one.
 type Owners interface {
 	StarterOf(pid int) (starter.Starter, bool)
@@ -142,6 +147,7 @@ type Options struct {
 	Jobs       Jobs
 	Access     Access
 	Owners     Owners
+	Culprits   Culprits
 	Processes  Processes
 	Work       Work
 	Metrics    Metrics
@@ -153,8 +159,8 @@ type Options struct {
 	Beat func()
 }
 
-// Keeper keeps the control daemons of this node. Note, ForgetUnseen and Restart may be
-// called by goroutines of their own; all else belongs to the agent's loop.
+// Keeper keeps the control daemons of this node. Restart may be called by goroutines of
+// their own; all else belongs to the agent's loop.
 type Keeper struct {
 	Options
 	// last is what was wanted of the daemons last. Settled: they were set so without errors.
@@ -170,7 +176,6 @@ type Keeper struct {
 	ended map[gpu.UUID]process.ID
 	// logged is of the server of each GPU whose log was read last.
 	logged map[gpu.UUID]logged
-	seen   seen
 	orders chan Order
 }
 

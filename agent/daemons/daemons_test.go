@@ -406,7 +406,7 @@ func TestCulprit(t *testing.T) {
 		job := jobs.Job{Starter: starter.Starter{Slot: "slot1_1@wn"}, GPU: uuid(0), ID: "1.0", Owner: "alice"}
 		n.owners[500] = job
 		n.owners[600] = jobs.Job{Starter: starter.Starter{Slot: "slot1_2@wn"}, GPU: uuid(1)}
-		n.Note(job, []int{501}, time.Now())
+		n.culprits.Note(job, []int{501}, time.Now())
 		n.lines = lines
 		n.daemons[uuid(0)].servers = serverIn(mps.Faulted, 500)
 		for range culpritLooks + 2 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/culprits"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -60,7 +61,9 @@ type node struct {
 	started map[int]uint64
 	counts  map[string]int
 	noted   []string
-	log     bytes.Buffer
+	// culprits is what names them.
+	culprits *culprits.Finder
+	log      bytes.Buffer
 	// other is what partitions say.
 	why   string
 	other bool
@@ -78,8 +81,9 @@ func newNode(t *testing.T, gpus int) *node {
 			Tenancy: plan.Tenancy{Policy: config.TenancyOneAtATime},
 		})
 	}
+	n.culprits = culprits.New(n)
 	n.Keeper = New(Options{
-		Daemons: n, Checks: n, Clients: clientsOf{n}, Servers: n, Logs: n, Partitions: n, Jobs: n, Access: n, Owners: n, Processes: n,
+		Culprits: n.culprits, Daemons: n, Checks: n, Clients: clientsOf{n}, Servers: n, Logs: n, Partitions: n, Jobs: n, Access: n, Owners: n, Processes: n,
 		Work: n, Metrics: n, Events: n, Log: slog.New(slog.NewTextHandler(&n.log, nil)), Beat: func() {},
 	})
 	return n

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -133,24 +134,37 @@ func (k *Keeper) reportEnd(u gpu.UUID, s mps.Server) bool {
 
 // endLeftovers kills the clients that keep a server in FAULT. Their work on the
 // GPU is gone, so a signal harms nobody else, and nobody else is served until
-// they end.
+// they end. Before Linux 6.8 the kernel may take long to say where each is: the round waits for two seconds.
 func (k *Keeper) endLeftovers(states map[gpu.UUID]State, now time.Time) {
+	var all []deep.Looking[bool]
 	for u, s := range states {
-		for _, pid := range s.Servers.leftovers(now) {
-			err := k.killClient(u, pid, s.Checked.At)
-			if errors.Is(err, os.ErrProcessDone) || errors.Is(err, unix.ESRCH) {
-				continue // by itself
-			}
-			if err != nil {
-				k.Log.Error("a client of a faulted server was not ended", "gpu", u, "pid", pid, "err", err)
-				continue
-			}
-			k.Events.Event(history.Event{
-				Kind: history.EventCulprit, GPU: u, By: history.ByAgent,
-				Text: fmt.Sprintf("Process %d kept its MPS server in FAULT and was killed.", pid),
-			})
-			k.Log.Warn("a client that kept its server in FAULT was killed", "gpu", u, "pid", pid)
+		if pids := s.Servers.leftovers(now); len(pids) > 0 {
+			all = append(all, deep.Begin("leftovers "+string(u), func() bool {
+				k.endLeft(u, pids, s.Checked.At)
+				return true
+			}))
 		}
+	}
+	for _, one := range all {
+		_, _ = one.Within(deep.Patient) // else it goes on, and the next round begins no other
+	}
+}
+
+func (k *Keeper) endLeft(u gpu.UUID, pids []int, listed time.Time) {
+	for _, pid := range pids {
+		err := k.killClient(u, pid, listed)
+		if errors.Is(err, os.ErrProcessDone) || errors.Is(err, unix.ESRCH) {
+			continue // by itself
+		}
+		if err != nil {
+			k.Log.Error("a client of a faulted server was not ended", "gpu", u, "pid", pid, "err", err)
+			continue
+		}
+		k.Events.Event(history.Event{
+			Kind: history.EventCulprit, GPU: u, By: history.ByAgent,
+			Text: fmt.Sprintf("Process %d kept its MPS server in FAULT and was killed.", pid),
+		})
+		k.Log.Warn("a client that kept its server in FAULT was killed", "gpu", u, "pid", pid)
 	}
 }
 

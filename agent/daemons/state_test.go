@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
@@ -131,42 +129,6 @@ const logStamp = "[2026-11-21 10:33:22.201 Control  4005] "
 
 func faultLine(pid int) string {
 	return fmt.Sprintf("%sVolta MPS Server: Client process %d encountered a fatal GPU error.", logStamp, pid)
-}
-
-func TestAccused(t *testing.T) {
-	got := accused([]string{
-		"x", logStamp + "Volta MPS Server: Server is handling a fatal GPU error.", faultLine(9),
-		logStamp + "Volta MPS: Server is handling a fatal GPU error. Client 8 encountered it", faultLine(9),
-	})
-	if !slices.Equal(got, []int{9, 8}) {
-		t.Errorf("accused are %v", got)
-	}
-}
-
-// nobody has jobs.
-type nobody struct{}
-
-func (nobody) StarterOf(int) (starter.Starter, bool) { return starter.Starter{}, false }
-func (nobody) HeldBy(starter.Starter) []jobs.Job     { return nil }
-
-// TestSeenAreForgotten, so that their number is bounded, and a newer job's
-// process of the same number counts.
-func TestSeenAreForgotten(t *testing.T) {
-	k := New(Options{Owners: nobody{}})
-	at := time.Unix(1000, 0)
-	job := func(name string) jobs.Job { return jobs.Job{ID: name, GPU: uuid(0)} }
-	k.Note(job("1.0"), []int{5, 6}, at)
-	k.Note(job("2.0"), []int{6}, at.Add(seenKept))
-	if r, ok := k.jobOf(6, uuid(0)); !ok || r.ID != "2.0" {
-		t.Errorf("%+v, %v", r, ok)
-	}
-	if _, ok := k.jobOf(5, uuid(1)); ok {
-		t.Error("a process is of another GPU, too")
-	}
-	k.ForgetUnseen(at.Add(seenKept + 1))
-	if _, ok := k.jobOf(5, uuid(0)); ok || len(k.seen.by) != 1 {
-		t.Errorf("it is remembered for ever: %v", k.seen.by)
-	}
 }
 
 func TestFlagFiles(t *testing.T) {

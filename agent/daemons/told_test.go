@@ -73,21 +73,21 @@ func TestServersGetLimits(t *testing.T) {
 // is no word, and one that is left is an error.
 func TestLeftoversAreTold(t *testing.T) {
 	pid, ended := sleeps(t)
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name   string
 		holder gpu.UUID
 		logs   string
 		noted  int
 	}{
-		{"of no slot there", uuid(1), "a client of a faulted server was not ended", 0},
-		{"of a slot there", uuid(0), "a client that kept its server in FAULT was killed", 1},
-		{"ended", uuid(0), "", 0},
+		{"of no slot there", uuid(9), "a client of a faulted server was not ended", 0},
+		{"of a slot there", uuid(1), "a client that kept its server in FAULT was killed", 1},
+		{"ended", uuid(2), "", 0},
 	} {
-		n := newNode(t, 2)
+		n := newNode(t, 3)
 		n.owners[pid], n.started[pid] = jobs.Job{Starter: starter.Starter{Slot: "slot1_1"}, GPU: c.holder}, 1
 		faulted := State{Servers: ServerState{faulted: time.Unix(1, 0), clients: []int{pid}}}
 		faulted.Checked.At = time.Now()
-		n.endLeftovers(map[gpu.UUID]State{uuid(0): faulted}, time.Now())
+		n.endLeftovers(map[gpu.UUID]State{uuid(i): faulted}, time.Now()) // one look a GPU at a time
 		if logs := n.log.String(); !strings.Contains(logs, c.logs) || (logs == "") != (c.logs == "") || len(n.noted) != c.noted {
 			t.Errorf("%s: logged %q, noted %q", c.name, logs, n.noted)
 		}

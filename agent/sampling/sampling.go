@@ -78,8 +78,8 @@ type Limits interface {
 	Used(s starter.Starter, u gpu.UUID, now time.Time) gpu.Measured[gpu.Bytes]
 }
 
-// Sightings remember which job a process was of, after the process has ended; daemons.Keeper is the
-// real one.
+// Sightings remember which job a process was of, after the process has ended; culprits.Finder is
+// the real one.
 type Sightings interface {
 	Note(j jobs.Job, pids []int, now time.Time)
 	ForgetUnseen(now time.Time)
