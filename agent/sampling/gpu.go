@@ -184,9 +184,11 @@ func (l *Loop) Uses(u gpu.UUID) Uses {
 		}
 		out.Strangers = append(out.Strangers, shown(p.DeviceProcess, p.Slot.Slot))
 	}
-	for _, p := range d.Listed { // graphics of a user, outside of jobs: nothing is decided by it
+	// Graphics of an account, outside of jobs: nothing is decided by it. In which cgroup it is, is not asked: many
+	// callers want this, and none may wait for the kernel.
+	for _, p := range d.Listed {
 		counted := slices.ContainsFunc(d.Processes.Value, func(o usage.Process) bool { return o.PID == p.PID })
-		if p.Graphics && !counted && l.Users.OfUser(p.PID) {
+		if p.Graphics && !counted && l.Users.OfAccount(p.PID) {
 			out.Strangers = append(out.Strangers, shown(p, ""))
 		}
 	}

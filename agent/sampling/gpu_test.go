@@ -174,7 +174,7 @@ func TestMIGDevices(t *testing.T) {
 
 // TestStrangers: an MPS client that is in no slot, as one that left its job's cgroup by other means
 // than processes have, is shown: its VRAM counts for no job. So is a job's process beside MPS.
-// A user's graphics outside of jobs are, too, and a display of the system is not: no decision counts them.
+// So are graphics of a user outside of jobs, and a display of root's is not: no decision counts them.
 func TestStrangers(t *testing.T) {
 	n := newNode(t, 1)
 	j := n.job(100, "slot1_1", uuid(0))
@@ -205,6 +205,30 @@ func TestStrangers(t *testing.T) {
 	var none api.StatusJob
 	if u.Of(&none, starter.Starter{ID: process.ID{PID: 1}}); none.UseMiB != nil || none.SM != nil || none.SMMax != nil || none.Joules != nil {
 		t.Errorf("a job that no sample has: %+v", none)
+	}
+}
+
+// usersThatWait are users whose processes may be anywhere: where one is, is never said.
+type usersThatWait struct {
+	Users
+	t *testing.T
+}
+
+func (u usersThatWait) OfUser(pid int) bool {
+	u.t.Errorf("it is asked where process %d is", pid)
+	return true
+}
+
+// TestUsesAskNothing: many ask for the use of a GPU, such as the startd's monitor, and none waits for the kernel to say
+// in which cgroups a user's graphics processes are. The processes are named.
+func TestUsesAskNothing(t *testing.T) {
+	n := newNode(t, 1)
+	n.proc.Add(proctree.Process{PID: 300, Parent: 1, Comm: "vk", UID: 1000, Cgroup: "/user.slice/user-1000.slice/session-1.scope"})
+	n.readings[0] = reading(uuid(0), gpu.DeviceProcess{PID: 300, Graphics: true})
+	n.sample(t)
+	n.loop.Users = usersThatWait{n.loop.Users, t}
+	if u := n.loop.Uses(uuid(0)); len(u.Strangers) != 1 || u.Strangers[0].PID != 300 {
+		t.Errorf("named are %+v", u.Strangers)
 	}
 }
 

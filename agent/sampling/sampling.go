@@ -52,12 +52,15 @@ type Processes interface {
 	Hiding(dirs map[int]string) map[int]bool
 }
 
-// Users say where processes are; starter.Users is the real one. The kernel may take long to say that.
+// Users say where processes are; starter.Users is the real one. The kernel may take long to say that, so
+// only Round asks Leaf and OfUser, in the background.
 type Users interface {
 	// Leaf is the cgroup of HTCondor's in which a process is. Errors are those of reading /proc.
 	Leaf(pid int) (starter.Leaf, error)
 	// OfUser says whether a process runs in a session or a service of a user, outside of all jobs.
 	OfUser(pid int) bool
+	// OfAccount says at once whether a process runs as an account other than root's and the agent's.
+	OfAccount(pid int) bool
 }
 
 // Daemons are the control daemons; mps.Daemons is the real one.

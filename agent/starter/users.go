@@ -19,13 +19,20 @@ var UserCgroups = []string{
 // Users finds the processes that users run outside of all jobs.
 type Users struct{ Node }
 
+// OfAccount says whether a process runs as an account other than root's and the agent's, in a job or not. The answer
+// comes at once.
+func (n Users) OfAccount(pid int) bool {
+	uids, err := n.UIDs(pid)
+	return err == nil && !n.trusts(uids.Real)
+}
+
 // OfUser says whether a process runs in one of UserCgroups, as an account other than root's and the
 // agent's. One that is in no slot, and in a cgroup so deep that the kernel does not show its path, runs
 // there, too: only who was given a cgroup makes such a one, and the system's services are not so deep.
 // So does one with cgroups of version 1 whose tracer keeps dead threads: only on purpose (process.ErrDeadThreads).
 // A slot that only may hold it keeps it from nothing: ask first whether the process counts for a job.
 func (n Users) OfUser(pid int) bool {
-	if uids, err := n.UIDs(pid); err != nil || n.trusts(uids.Real) {
+	if !n.OfAccount(pid) {
 		return false // first: the kernel may take long to say where it is
 	}
 	text, err := n.Cgroup(pid)
