@@ -102,12 +102,9 @@ func CountIdle(ctx context.Context, now time.Time) (Demand, error) {
 	if err != nil {
 		return Demand{}, err
 	}
-	nodes := map[string]bool{}
-	for line := range strings.Lines(machines) {
-		nodes[strings.TrimSpace(line)] = true
-	}
-	delete(nodes, "")
-	return Demand{At: now, Nodes: len(nodes), Waiting: sumIdle(jobs, now)}, nil
+	nodes := strings.Fields(machines)
+	slices.Sort(nodes)
+	return Demand{At: now, Nodes: len(slices.Compact(nodes)), Waiting: sumIdle(jobs, now)}, nil
 }
 
 // sumIdle sums the lines of idleColumns by what the jobs ask for, the most jobs first. Beyond

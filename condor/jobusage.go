@@ -62,9 +62,7 @@ func JobUsages(ctx context.Context, id string) ([]JobUsage, error) {
 		switch {
 		case errors.Is(err, exec.ErrNotFound):
 			return nil, fmt.Errorf("%s is not in PATH: run this on the access point where the job was submitted", command[0])
-		case err != nil && len(found) > 0:
-			continue // the history has the job; the schedd may be down
-		case err != nil:
+		case err != nil && len(found) == 0: // else the history has the job; the schedd may be down
 			return nil, err
 		}
 		ads, err := classad.ParseJSON(out)

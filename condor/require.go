@@ -75,7 +75,7 @@ func (p *requireParser) take(words ...string) string {
 			continue
 		}
 		if after := p.rest[len(w):]; isLetter(w[0]) && after != "" && isNameByte(after[0]) {
-			continue // a name that begins like the word
+			return "" // a name that begins like the word
 		}
 		p.rest = p.rest[len(w):]
 		return w
@@ -221,8 +221,5 @@ func (p *requireParser) name() value {
 	case "undefined":
 		return value{}
 	}
-	if p.rest != "" && (p.rest[0] == '.' || p.rest[0] == '(') {
-		p.failed = true // a scope or a function
-	}
-	return p.property(name)
+	return p.property(name) // what follows a scope or a function's name is left over, and so it is unknown
 }

@@ -49,3 +49,10 @@ func TestSettingOf(t *testing.T) {
 		}
 	}
 }
+
+// TestJobCgroups: of settings that are not known HTCondor's default holds.
+func TestJobCgroups(t *testing.T) {
+	if !(Settings{}).JobCgroups() || (Settings{"base_cgroup": {Value: " "}}).JobCgroups() {
+		t.Error("jobs have a cgroup of their own unless its name is empty")
+	}
+}

@@ -217,6 +217,7 @@ func TestSlotsInOneAnswer(t *testing.T) {
 		"one is left out":  {`[` + job + `]`, 1, ""},
 		"one does not say": {`[{"Name": "slot1@h"}, ` + job + `]`, 1, ""},
 		"none":             {`[]`, 1, ""},
+		"cut short":        {`[`, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tool(t, "condor_status", `case "$*" in *TotalSlots*) echo '`+c.all+`' ;; *AcctGroup*) exit 1 ;;`+

@@ -103,19 +103,18 @@ func typeOf(types []slotType, u gpu.UUID) (number int, ok bool) {
 // and those that a startd may still have from an earlier plan.
 func starterNumbers(n Node, types []slotType) []slotType {
 	out := slices.Clone(types)
-	reserve := func(of slotType, first, most int) {
+	reserve := func(first, most int) {
 		for number := first; number < first+most; number++ {
-			of.number = number
 			if !slices.ContainsFunc(types, func(st slotType) bool { return st.number == number }) {
-				out = append(out, of)
+				out = append(out, slotType{number: number, single: true})
 			}
 		}
 	}
 	if len(n.Devices) > 0 {
-		reserve(slotType{single: true}, sharedNumbers, mostKinds)
+		reserve(sharedNumbers, mostKinds)
 	}
 	if n.divided() {
-		reserve(slotType{single: true, alone: true}, instanceNumber, mostProfiles)
+		reserve(instanceNumber, mostProfiles)
 	}
 	slices.SortStableFunc(out, func(a, b slotType) int { return a.number - b.number })
 	return out

@@ -58,9 +58,14 @@ func TestApplyWithoutJournal(t *testing.T) {
 	if err := os.WriteFile(JournalFile(e.Dir, testGPU), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := e.Apply(t.Context(), testGPU, on(three0))
-	if out.End != Unchanged || err == nil || !strings.Contains(err.Error(), "until the file is mended") || len(f.calls) > 0 {
-		t.Errorf("%s, %v; calls %q", out.End, err, f.calls)
+	for _, change := range []func() (Outcome, error){
+		func() (Outcome, error) { return e.Apply(t.Context(), testGPU, on(three0)) },
+		func() (Outcome, error) { return e.Recover(t.Context(), testGPU) },
+	} {
+		out, err := change()
+		if out.End != Unchanged || err == nil || !strings.Contains(err.Error(), "until the file is mended") || len(f.calls) > 0 {
+			t.Errorf("%s, %v; calls %q", out.End, err, f.calls)
+		}
 	}
 	if left, err := os.ReadFile(JournalFile(e.Dir, testGPU)); string(left) != text {
 		t.Errorf("%q, %v", left, err)

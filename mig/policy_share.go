@@ -35,6 +35,5 @@ func lot(node, profile string) float64 {
 	x := h.Sum64()
 	x ^= x >> 33 // FNV alone leaves names that differ in the last letter near each other
 	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
 	return float64(x>>11) / (1 << 53)
 }
