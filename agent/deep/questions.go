@@ -67,7 +67,7 @@ func (q *Questions[T]) begin(wanted map[string][]process.ID) {
 	}
 	for name, g := range q.by {
 		g.ask(wanted[name])
-		for g.threads < min(mostThreads, len(g.queue)) {
+		for range min(mostThreads-g.threads, len(g.queue)) { // those that run already may be kept for long
 			g.threads++
 			go q.answer(g)
 		}

@@ -81,6 +81,23 @@ func TestQuestions(t *testing.T) {
 	})
 }
 
+// TestQuestionsBesideThoseThatWait: what is asked later is begun beside those that the kernel keeps, while there are
+// threads.
+func TestQuestionsBesideThoseThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKernel(100)
+		q := NewQuestions(k.ask)
+		q.Ask(map[string][]process.ID{"a": ids(1, 2, 3)})(time.Now())
+		synctest.Wait()
+		began := time.Now()
+		found := q.Ask(map[string][]process.ID{"a": ids(1, 2, 3, 100)})(began.Add(time.Second))
+		if len(found) != 1 || found[ids(100)[0]] != -100 {
+			t.Errorf("answered is %v", found)
+		}
+		close(k.hold)
+	})
+}
+
 // TestQuestionsAreDropped: what is not asked any more is not begun. What is under way is begun once, also when it is
 // asked again after a while. Nothing of all that stays.
 func TestQuestionsAreDropped(t *testing.T) {
