@@ -193,7 +193,7 @@ type StatusGPU struct {
 	// 0 to 1, Watts what it draws; nil if unknown.
 	SM    *float64 `json:"sm_activity,omitempty"`
 	Watts *float64 `json:"power_watts,omitempty"`
-	// Strangers are processes on a shared GPU that are no MPS clients, or no job's.
+	// Strangers are processes on a shared GPU that are no MPS clients, or no job's, or of which that is not known.
 	Strangers []StatusProcess `json:"strangers,omitempty"`
 	// ProvedAt is when the daemon last proved its health.
 	ProvedAt time.Time   `json:"proved_at,omitzero"`
@@ -217,6 +217,8 @@ type StatusProcess struct {
 	Slot string `json:"slot,omitempty"`
 	// MPSClient: it is one, and of no job.
 	MPSClient bool `json:"mps_client,omitempty"`
+	// Unknown: it may be of any job or of none, because the kernel has not said yet where it runs.
+	Unknown bool `json:"unknown,omitempty"`
 	// VRAMMiB is nil if unknown.
 	VRAMMiB *int64 `json:"vram_mib,omitempty"`
 }

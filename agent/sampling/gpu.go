@@ -56,20 +56,23 @@ func (l *Loop) Taken(g *plan.GPU) string {
 	return ""
 }
 
-// unclearAfter is for how many samples a process may be of nobody known before its GPU takes no new jobs.
+// unclearAfter is for how many samples processes on a GPU may be of nobody known before it takes no new jobs.
 const unclearAfter = 5
 
-// unclear names a process of which it is not known for several samples whose it is. It may compute beside MPS, or be a
-// job's that left its cgroup, so no new job comes beside it. Nothing is known against it: nobody ends it.
-func unclear(snap *usage.Snapshot, g *plan.GPU) string {
-	d, _ := snap.Device(Device(g))
-	for _, p := range d.Processes.Value {
-		if p.Rounds > unclearAfter {
-			return fmt.Sprintf("it is not known whose process %d is, because the kernel takes long to say so: look for "+
-				"a job that makes and removes cgroups without end", p.PID)
-		}
+// unclear names a process of which it is not known whose it is, on a GPU with such processes for several samples. It
+// may compute beside MPS, or be a job's that left its cgroup, so no new job comes beside it. Nothing is known
+// against it: nobody ends it.
+func (l *Loop) unclear(snap *usage.Snapshot, g *plan.GPU) string {
+	if !l.looks.isUnclear(Device(g)) {
+		return ""
 	}
-	return ""
+	d, _ := snap.Device(Device(g))
+	whose := "its last processes were"
+	if i := slices.IndexFunc(d.Processes.Value, usage.Process.Unclear); i >= 0 {
+		whose = fmt.Sprintf("process %d is", d.Processes.Value[i].PID)
+	}
+	return fmt.Sprintf("it is not known whose %s, because the kernel takes long to say so: look for a job that makes "+
+		"and removes cgroups without end", whose)
 }
 
 // Blocked says which process that is no MPS client keeps jobs from a shared GPU, or may do so; empty if none does.
@@ -79,7 +82,7 @@ func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 	snap := l.Last()
 	g, ok := n.Plan.Find(u)
 	if ok && g.Shared() {
-		if why := unclear(snap, g); why != "" {
+		if why := l.unclear(snap, g); why != "" {
 			return why
 		}
 	}
@@ -161,7 +164,7 @@ type Uses struct {
 	MiB    *int64
 	// SM is the share of busy multiprocessors, 0 to 1.
 	SM, Watts *float64
-	// Strangers are processes that are no job's, or no MPS clients.
+	// Strangers are processes that are no job's, or may be none's, or are no MPS clients.
 	Strangers []api.StatusProcess
 }
 
@@ -179,10 +182,12 @@ func (l *Loop) Uses(u gpu.UUID) Uses {
 		*out.MiB = int64(d.Memory.Value.Used.MiB())
 	}
 	for _, p := range d.Processes.Value {
-		if p.MPSClient && p.Owner == usage.OwnerSlot || p.Owner == usage.OwnerServer || p.Owner == usage.OwnerUnknown {
-			continue // Blocked names one that stays unknown
+		if p.MPSClient && p.Owner == usage.OwnerSlot || p.Owner == usage.OwnerServer {
+			continue
 		}
-		out.Strangers = append(out.Strangers, shown(p.DeviceProcess, p.Slot.Slot))
+		one := shown(p.DeviceProcess, p.Slot.Slot)
+		one.Unknown = p.Unclear()
+		out.Strangers = append(out.Strangers, one)
 	}
 	// Graphics of an account, outside of jobs: nothing is decided by it. In which cgroup it is, is not asked: many
 	// callers want this, and none may wait for the kernel.

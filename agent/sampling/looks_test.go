@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
 )
 
 // TestLooks: before the first sample, the begin counts as one.
@@ -34,6 +35,37 @@ func TestLooks(t *testing.T) {
 		all.Go(func() { l.begin(at(30)) })
 		all.Go(func() { l.note(snap(31)) })
 		all.Go(func() { _ = l.last(a) })
+		all.Go(func() { _ = l.isUnclear(a) })
 	}
 	all.Wait()
+}
+
+// TestUnclear: samples are counted in which a process on the device is of nobody known, up to a bound. A sample that
+// lists no processes counts nothing, and what is not sampled any more is forgotten.
+func TestUnclear(t *testing.T) {
+	a, b := usage.Device{GPU: uuid(0)}, usage.Device{GPU: uuid(1)}
+	on := func(known bool, owners ...usage.Owner) *usage.Snapshot {
+		d := usage.DeviceUsage{Device: a, Processes: gpu.Measured[[]usage.Process]{Known: known}}
+		for _, o := range owners {
+			d.Processes.Value = append(d.Processes.Value, usage.Process{Owner: o})
+		}
+		return &usage.Snapshot{Devices: []usage.DeviceUsage{d, {Device: b}}}
+	}
+	unknown, clear := on(true, usage.OwnerSlot, usage.OwnerUnknown), on(true, usage.OwnerSlot)
+	var l looks
+	for i, c := range []struct {
+		samples int
+		snap    *usage.Snapshot
+		want    int
+	}{
+		{1, clear, 0}, {3, unknown, 3}, {1, on(false), 3}, {1, clear, 2}, {100, unknown, mostUnclear},
+		{mostUnclear - 1, clear, 1}, {1, &usage.Snapshot{}, 0}, {1, unknown, 1},
+	} {
+		for range c.samples {
+			l.note(c.snap)
+		}
+		if l.unclear[a] != c.want || l.isUnclear(a) != (c.want > unclearAfter) || l.isUnclear(b) {
+			t.Errorf("step %d: %v, want %d", i, l.unclear, c.want)
+		}
+	}
 }

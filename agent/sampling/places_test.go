@@ -94,8 +94,10 @@ func TestSamplesDoNotWaitForCgroups(t *testing.T) {
 			t.Errorf("GPU %d is seen: %+v", i, sees)
 		}
 	}
-	if names := n.loop.Uses(uuid(0)).Strangers; len(names) > 0 || n.loop.Unused(uuid(0), n.clock) {
-		t.Errorf("the status has them as of no job: %+v", names)
+	names := n.loop.Uses(uuid(0)).Strangers
+	if len(names) != len(pids) || slices.ContainsFunc(names, func(p api.StatusProcess) bool { return !p.Unknown }) ||
+		n.loop.Unused(uuid(0), n.clock) {
+		t.Errorf("the status has %+v", names)
 	}
 	n.punished = nil
 	for _, pid := range pids {
@@ -109,6 +111,42 @@ func TestSamplesDoNotWaitForCgroups(t *testing.T) {
 		t.Errorf("ended %v", got)
 	}
 	n.until(t, "the end of all questions", func() bool { return n.loop.Blocked(n.node, uuid(0)) == "" })
+}
+
+// TestShortLivedProcessesThatAreNotKnown: processes that leave before the kernel says whose they are, each after two
+// samples, close their GPU to new jobs as one does that stays. After the last of them it opens again.
+func TestShortLivedProcessesThatAreNotKnown(t *testing.T) {
+	n := newNode(t, 2)
+	n.loop.Patience = time.Millisecond
+	for i := range unclearAfter + 1 {
+		if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
+			t.Errorf("after %d samples: %s", i, why)
+		}
+		pid := 300 + i/2
+		if i%2 == 0 {
+			n.process(pid, 1)
+			n.stuck(t, pid)
+		}
+		n.readings[0] = reading(uuid(0), uses(pid, 16000))
+		n.sample(t)
+	}
+	if why := n.loop.Blocked(n.node, uuid(0)); !strings.HasPrefix(why, "it is not known whose process 302 is") {
+		t.Errorf("%q", why)
+	}
+	if why := n.loop.Blocked(n.node, uuid(1)); why != "" {
+		t.Errorf("the other GPU: %s", why)
+	}
+	n.process(303, 1)
+	n.stuck(t, 303)
+	n.readings[0] = reading(uuid(0), uses(303, 16000))
+	n.sample(t)
+	n.readings[0] = reading(uuid(0))
+	if n.sample(t); !strings.HasPrefix(n.loop.Blocked(n.node, uuid(0)), "it is not known whose its last processes were") {
+		t.Errorf("a moment after: %q", n.loop.Blocked(n.node, uuid(0)))
+	}
+	if n.sample(t); n.loop.Blocked(n.node, uuid(0)) != "" {
+		t.Errorf("%q", n.loop.Blocked(n.node, uuid(0)))
+	}
 }
 
 // TestSamplesDoNotWaitForUsers: nothing is done about processes of no job while the kernel does not say whether they are a user's

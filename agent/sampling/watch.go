@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +27,12 @@ type looks struct {
 	at    map[usage.Device]time.Time
 	// servers is the VRAM of MPS servers in the last samples that showed one.
 	servers map[gpu.UUID][]gpu.MiB
+	// unclear goes up by one in a sample with a process of nobody known on the device, and down by one in a sample
+	// without: from 0 to mostUnclear. Which process it is counts nothing: each may leave before it is known.
+	unclear map[usage.Device]int
 }
+
+const mostUnclear = 2 * unclearAfter
 
 func (l *looks) begin(now time.Time) {
 	l.mu.Lock()
@@ -43,12 +49,37 @@ func (l *looks) note(snap *usage.Snapshot) {
 			l.at[snap.Devices[i].Device] = snap.Devices[i].At
 		}
 	}
+	l.unclear = unclearIn(snap, l.unclear)
 	before := l.servers
 	l.servers = map[gpu.UUID][]gpu.MiB{}
 	for u, vram := range serversIn(snap) {
 		all := append(before[u], vram)
 		l.servers[u] = all[max(0, len(all)-serverSamples):]
 	}
+}
+
+// unclearIn is looks.unclear after a sample. One in which processes are not listed counts nothing.
+func unclearIn(snap *usage.Snapshot, before map[usage.Device]int) map[usage.Device]int {
+	out := map[usage.Device]int{}
+	for i := range snap.Devices {
+		d := &snap.Devices[i]
+		count := before[d.Device]
+		switch {
+		case slices.ContainsFunc(d.Processes.Value, usage.Process.Unclear):
+			count = min(count+1, mostUnclear)
+		case d.Processes.Known:
+			count = max(count-1, 0)
+		}
+		out[d.Device] = count
+	}
+	return out
+}
+
+// isUnclear says whether there were processes of nobody known on a device for several samples.
+func (l *looks) isUnclear(d usage.Device) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unclear[d] > unclearAfter
 }
 
 // last is the time of the last look at a device, or of the begin; zero before that.

@@ -29,8 +29,6 @@ const mostKnown = 1024 // where a round lists fewer
 type owned struct {
 	owner Owner
 	slot  SlotKey
-	// rounds is for how many rounds it is OwnerUnknown.
-	rounds int
 }
 
 func newOwners(site Site, proc process.FS) owners {
@@ -100,7 +98,7 @@ func (o *owners) before(id process.ID) (of owned, known bool) {
 	case was.owner == OwnerNone:
 		return was, false
 	}
-	return owned{owner: OwnerUnknown, rounds: was.rounds + 1}, false
+	return owned{owner: OwnerUnknown}, false
 }
 
 // find answers for a process. It may wait for the kernel: see deep.Questions.
@@ -119,7 +117,7 @@ func (o *owners) settled(list gpu.Measured[[]Process]) gpu.Measured[[]Process] {
 	for i := range list.Value {
 		if p := &list.Value[i]; p.Owner == OwnerUnknown || p.Owner == OwnerNone {
 			of := o.round[process.ID{PID: p.PID, Started: p.Started}]
-			p.Owner, p.Slot, p.Rounds = of.owner, of.slot, of.rounds
+			p.Owner, p.Slot = of.owner, of.slot
 		}
 	}
 	list.Value = slices.DeleteFunc(list.Value, func(p Process) bool {

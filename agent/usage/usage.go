@@ -73,8 +73,6 @@ type Process struct {
 	Owner Owner
 	// Slot is set for OwnerSlot.
 	Slot SlotKey
-	// Rounds is for how many rounds it is OwnerUnknown, and 0 of all others.
-	Rounds int
 }
 
 // Unclear says that it may be any slot's.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -240,17 +241,16 @@ func misuse(g api.StatusGPU) []string {
 		}
 	}
 	for _, p := range g.Strangers {
-		if p.MPSClient {
-			out = append(out, fmt.Sprintf("of no job: GPU %d: process %d, an MPS client, %s MiB: "+
-				"no budget counts it; see whose it is, and end it", g.Index, p.PID, known(p.VRAMMiB)))
-			continue
+		on, of, vram := fmt.Sprintf("GPU %d: process %d", g.Index, p.PID), cmp.Or(p.Slot, "no slot"), known(p.VRAMMiB)
+		switch {
+		case p.Unknown:
+			out = append(out, fmt.Sprintf("unknown: %s, %s MiB: the kernel has not said yet whose it is", on, vram))
+		case p.MPSClient:
+			out = append(out, fmt.Sprintf("of no job: %s, an MPS client, %s MiB: no budget counts it; "+
+				"see whose it is, and end it", on, vram))
+		default:
+			out = append(out, fmt.Sprintf("beside MPS: %s of %s, %s MiB: no limit holds for it", on, of, vram))
 		}
-		where := "no slot"
-		if p.Slot != "" {
-			where = p.Slot
-		}
-		out = append(out, fmt.Sprintf("beside MPS: GPU %d: process %d of %s, %s MiB: no limit holds for it", g.Index, p.PID,
-			where, known(p.VRAMMiB)))
 	}
 	if g.Unlisted != "" && g.Unlisted != g.Reason {
 		out = append(out, fmt.Sprintf("unlisted: GPU %d: %s", g.Index, g.Unlisted))
