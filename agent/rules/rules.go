@@ -38,9 +38,10 @@ type Job struct {
 	Unbound bool
 	// Known: the GPU's processes could be listed.
 	Known bool
-	// Unclear: a process on some GPU may be the job's, or one of its own may have left its cgroup. What it is seen to
+	// Unclear: a process on its GPU may be the job's, or one of its own may have left its cgroup. What it is seen to
 	// break counts. That it is not seen to break the other rules about its processes counts neither for nor against it.
-	Unclear bool
+	// UnclearElsewhere is the same of GPUs that the job does not have, and of the rule about those.
+	Unclear, UnclearElsewhere bool
 	// MostClients is how many MPS clients the job may have, Largest the largest
 	// budget on its GPU, Quantum the step of budgets.
 	MostClients      int
@@ -164,7 +165,7 @@ func (j Job) laws(r Rules) []law {
 				return fmt.Sprintf("%d processes of the job use %s, and one share serves at most %d: start fewer processes, "+
 					"or ask for a whole GPU", clients, j.GPU, j.MostClients)
 			}},
-		{code: api.CodeOtherGPU, known: known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
+		{code: api.CodeOtherGPU, known: j.Known && !j.UnclearElsewhere, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
 			broken: len(j.Elsewhere) > 0, reason: j.onOtherGPU},
 		{code: api.CodeLeftCgroup, known: known, grace: r.Budgets.Grace, enforce: r.Budgets.Enforce,
 			broken: len(j.Outside) > 0 || j.Unbound, reason: j.outside},

@@ -56,6 +56,8 @@ func TestJudge(t *testing.T) {
 	unclear.Unclear, left.Outside = true, []int{200}
 	leftAndMore := left
 	leftAndMore.Unclear = true
+	unclearElsewhere := jobUsing(100)
+	unclearElsewhere.UnclearElsewhere = true
 	type at struct {
 		second int
 		job    Job
@@ -81,9 +83,13 @@ func TestJudge(t *testing.T) {
 		"may be outside":      {[]at{{0, unclear}, {60, unclear}}, 0, ""},
 		"left, then unclear":  {[]at{{0, left}, {5, unclear}, {10, left}}, api.CodeLeftCgroup, "process 200 of the job computes"},
 		"left, then not":      {[]at{{0, left}, {5, jobUsing(100)}, {10, left}}, 0, ""},
-		"left, and more may":  {[]at{{0, leftAndMore}, {10, leftAndMore}}, api.CodeLeftCgroup, "process 200 of the job computes"},
-		"another GPU":         {[]at{{0, elsewhere}, {10, elsewhere}}, api.CodeOtherGPU, "process 300 of the job computes on " + string(uuid(1)) + ", and its slot holds " + string(uuid(0))},
-		"too many clients":    {[]at{{0, many}, {10, many}}, api.CodeTooManyClients, "7 processes of the job use " + string(uuid(0)) + ", and one share serves at most 6"},
+		"left, then not, and others elsewhere are of nobody known": {[]at{{0, left}, {5, unclearElsewhere}, {10, left}}, 0, ""},
+		"another GPU, then unclear there": {[]at{{0, elsewhere}, {5, unclearElsewhere}, {10, elsewhere}}, api.CodeOtherGPU,
+			"process 300 of the job computes"},
+		"another GPU, then unclear on its own": {[]at{{0, elsewhere}, {5, unclear}, {10, elsewhere}}, 0, ""},
+		"left, and more may":                   {[]at{{0, leftAndMore}, {10, leftAndMore}}, api.CodeLeftCgroup, "process 200 of the job computes"},
+		"another GPU":                          {[]at{{0, elsewhere}, {10, elsewhere}}, api.CodeOtherGPU, "process 300 of the job computes on " + string(uuid(1)) + ", and its slot holds " + string(uuid(0))},
+		"too many clients":                     {[]at{{0, many}, {10, many}}, api.CodeTooManyClients, "7 processes of the job use " + string(uuid(0)) + ", and one share serves at most 6"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, found := Breaches{}, []Finding(nil)

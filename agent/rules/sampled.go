@@ -16,15 +16,16 @@ import (
 func Sampled(snap *usage.Snapshot, p *plan.Plan, running []jobs.Job) []Job {
 	var out []Job
 	at, held, memory := sightings(snap), holdings(running), memories(snap)
-	unclear := anyUnknown(snap)
+	unclear := unclearOn(snap)
 	for _, r := range running {
 		g, ok := p.Find(r.GPU)
 		if !ok || !g.Shared() {
 			continue
 		}
 		w := Job{Job: r, MostClients: g.MaxClients, Largest: g.LargestRequest, Quantum: p.RequestVRAM.Quantum}
-		w.Unclear = unclear
 		key, device := SlotKey(r.Starter), snap.DeviceOf(r.GPU)
+		w.Unclear = slices.Contains(unclear, device)
+		w.UnclearElsewhere = slices.ContainsFunc(unclear, func(d usage.Device) bool { return !isHeld(p, held[key], d) })
 		w.Memory = memory[slotOnDevice{key, device}]
 		if d, ok := snap.Device(device); ok && d.Processes.Known {
 			w.Known = true
@@ -64,14 +65,14 @@ func sightings(snap *usage.Snapshot) map[usage.SlotKey][]sighting {
 	return out
 }
 
-// anyUnknown says whether some process may be any job's.
-func anyUnknown(snap *usage.Snapshot) bool {
+// unclearOn are the devices with processes that may be any job's.
+func unclearOn(snap *usage.Snapshot) (out []usage.Device) {
 	for i := range snap.Devices {
 		if slices.ContainsFunc(snap.Devices[i].Processes.Value, usage.Process.Unclear) {
-			return true
+			out = append(out, snap.Devices[i].Device)
 		}
 	}
-	return false
+	return out
 }
 
 // holdings are what each slot holds.
@@ -101,11 +102,16 @@ func memories(snap *usage.Snapshot) map[slotOnDevice]gpu.Measured[gpu.Bytes] {
 func strays(at []sighting, plan *plan.Plan, held []gpu.UUID) []Stray {
 	var out []Stray
 	for _, s := range at {
-		if !slices.ContainsFunc(held, func(u gpu.UUID) bool { return isOn(plan, u, s.device) }) {
+		if !isHeld(plan, held, s.device) {
 			out = append(out, Stray{s.pid, s.device.GPU})
 		}
 	}
 	return out
+}
+
+// isHeld says whether a slot holds a device, or a part of it.
+func isHeld(p *plan.Plan, held []gpu.UUID, d usage.Device) bool {
+	return slices.ContainsFunc(held, func(u gpu.UUID) bool { return isOn(p, u, d) })
 }
 
 // isOn: what a slot holds is the device, or a part of it; the driver lists the

@@ -47,8 +47,10 @@ func TestSampled(t *testing.T) {
 		"no sample":             {uuid(0), nil, []Job{{MostClients: 6, Largest: 8192}}},
 		"elsewhere": {uuid(0), []usage.DeviceUsage{onDevice(uuid(0), true, of(6, true)), onDevice(uuid(1), true, of(8, false))},
 			[]Job{{Known: true, PIDs: []int{6}, Elsewhere: []Stray{{8, uuid(1)}}, MostClients: 6, Largest: 8192}}},
-		"one elsewhere may be its": {uuid(0), []usage.DeviceUsage{onDevice(uuid(0), true, of(6, true)), onDevice(uuid(1), true, unknown)},
+		"one there may be its": {uuid(0), []usage.DeviceUsage{onDevice(uuid(0), true, of(6, true), unknown), onDevice(uuid(1), true)},
 			[]Job{{Known: true, PIDs: []int{6}, Unclear: true, MostClients: 6, Largest: 8192}}},
+		"one elsewhere may be its": {uuid(0), []usage.DeviceUsage{onDevice(uuid(0), true, of(6, true)), onDevice(uuid(1), true, unknown)},
+			[]Job{{Known: true, PIDs: []int{6}, UnclearElsewhere: true, MostClients: 6, Largest: 8192}}},
 		"time slices": {uuid(2), []usage.DeviceUsage{onDevice(uuid(2), true, of(5, false))}, []Job{{Known: true, PIDs: []int{5}}}},
 	} {
 		job := jobs.Job{Starter: mine, GPU: c.gpu, Budget: 4096}
