@@ -77,8 +77,12 @@ func (f *Finder) seenOf(pid int, u gpu.UUID) (jobs.Job, bool) {
 // thousands of PIDs there, and before Linux 6.8 the kernel may take long to say where each is.
 const mostAsked = 8
 
-// runningOf are the jobs on a GPU of those processes that run, as far as the kernel says that soon.
-func (f *Finder) runningOf(pids []int, u gpu.UUID) map[int]jobs.Job {
+// runningOf are the jobs on a GPU of those processes that run. All is false if the kernel does not say that soon.
+func (f *Finder) runningOf(pids []int, u gpu.UUID) (found map[int]jobs.Job, all bool) {
+	found = map[int]jobs.Job{}
+	if len(pids) == 0 {
+		return found, true
+	}
 	pids = pids[:min(len(pids), mostAsked)]
 	look := deep.Begin(fmt.Sprint("culprits ", u, pids), func() map[int]starter.Starter {
 		of := map[int]starter.Starter{}
@@ -89,15 +93,14 @@ func (f *Finder) runningOf(pids []int, u gpu.UUID) map[int]jobs.Job {
 		}
 		return of
 	})
-	of, _ := look.Within(deep.Patient)
-	found := map[int]jobs.Job{}
+	of, all := look.Within(deep.Patient)
 	for pid, s := range of {
 		held := f.owners.HeldBy(s)
 		if i := slices.IndexFunc(held, func(r jobs.Job) bool { return r.GPU == u }); i >= 0 {
 			found[pid] = held[i]
 		}
 	}
-	return found
+	return found, all
 }
 
 // accused are the clients that a log names as causes of a fatal GPU error, in
@@ -114,13 +117,18 @@ func accused(lines []string) []int {
 }
 
 // Of says whom a log names: the first that is known to be of a job on the
-// GPU, because everyone who reaches the pipe directory can write such lines.
+// GPU, because everyone who reaches the pipe directory can write such lines. Empty if nobody is named, or if it is not
+// known yet whose they are. Nothing is asked about those that a sample showed, nor about those after the first of them.
 func (f *Finder) Of(u gpu.UUID, lines []string) string {
 	named := accused(lines)
 	if len(named) == 0 {
 		return ""
 	}
-	running := f.runningOf(named, u)
+	unseen := named
+	if i := slices.IndexFunc(named, func(pid int) bool { _, ok := f.seenOf(pid, u); return ok }); i >= 0 {
+		unseen = named[:i]
+	}
+	running, all := f.runningOf(unseen, u)
 	for _, pid := range named {
 		j, ok := running[pid]
 		if !ok {
@@ -138,6 +146,9 @@ func (f *Finder) Of(u gpu.UUID, lines []string) string {
 			job = "job " + j.ID
 		}
 		return fmt.Sprintf("process %d of %s (%s)", pid, job, strings.Join(who, ", "))
+	}
+	if !all {
+		return ""
 	}
 	return fmt.Sprintf("process %d, which is of no job of gpuslot there", named[0])
 }

@@ -69,6 +69,28 @@ func TestManyAccused(t *testing.T) {
 	})
 }
 
+// TestAccusedOfNobodyKnown: what a sample showed is named without a question, if it is named first. While the kernel does
+// not say whose a process is, it is not said to be of no job.
+func TestAccusedOfNobodyKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := slowOwners{make(chan struct{}), new(atomic.Int32)}
+		f := New(o)
+		f.Note(jobs.Job{ID: "7.0", GPU: gpu0}, []int{5}, time.Now())
+		if got := f.Of(gpu0, []string{faultLine(5), faultLine(6)}); !strings.HasPrefix(got, "process 5 of job 7.0") || o.asked.Load() > 0 {
+			t.Errorf("%q, %d are asked about", got, o.asked.Load())
+		}
+		if got := f.Of(gpu0, []string{faultLine(6)}); got != "" {
+			t.Errorf("not known yet: %q", got)
+		}
+		close(o.let)
+		synctest.Wait()
+		if got := f.Of(gpu0, []string{faultLine(6)}); got != "process 6, which is of no job of gpuslot there" {
+			t.Errorf("known: %q", got)
+		}
+		time.Sleep(time.Hour) // the look is forgotten
+	})
+}
+
 // TestSeenAreForgotten, so that their number is bounded, and a newer job's
 // process of the same number counts.
 func TestSeenAreForgotten(t *testing.T) {
