@@ -166,7 +166,7 @@ func TestCgroupOutlivesTheStarter(t *testing.T) {
 	}
 }
 
-// TestLateLimit: a job that was faster is told of, and no other.
+// TestLateLimit: only a job that was faster is logged.
 func TestLateLimit(t *testing.T) {
 	inTime := newNode(t)
 	inTime.job(100, "slot1_1", 4096)

@@ -116,9 +116,9 @@ func accused(lines []string) []int {
 	return pids
 }
 
-// Of says whom a log names: the first that is known to be of a job on the
-// GPU, because everyone who reaches the pipe directory can write such lines. Empty if nobody is named, or if it is not
-// known yet whose they are. Nothing is asked about those that a sample showed, nor about those after the first of them.
+// Of says whom a log names: the first process that is known to be of a job on the GPU, because whoever reaches the
+// pipe directory can write such lines. It is empty if the log names no process, or if it is not known yet whose they
+// are. Nothing is asked about those that a sample showed, nor about those after the first of them.
 func (f *Finder) Of(u gpu.UUID, lines []string) string {
 	named := accused(lines)
 	if len(named) == 0 {

@@ -14,7 +14,10 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-const gpu0, gpu1 = gpu.UUID("GPU-00000000-0000-4000-8000-000000000000"), gpu.UUID("GPU-00000000-0000-4000-8000-000000000001")
+const (
+	gpu0 = gpu.UUID("GPU-00000000-0000-4000-8000-000000000000")
+	gpu1 = gpu.UUID("GPU-00000000-0000-4000-8000-000000000001")
+)
 
 const logStamp = "[2026-11-21 10:33:22.201 Control  4005] "
 

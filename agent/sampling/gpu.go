@@ -56,12 +56,12 @@ func (l *Loop) Taken(g *plan.GPU) string {
 	return ""
 }
 
-// unclearAfter is for how many samples processes on a GPU may be of nobody known before it takes no new jobs.
+// unclearAfter is for how many samples it may be unknown whose processes on a GPU are, before it takes no new jobs.
 const unclearAfter = 5
 
 // unclear names a process of which it is not known whose it is, on a GPU with such processes for several samples. It
 // may compute beside MPS, or be a job's that left its cgroup, so no new job comes beside it. Nothing is known
-// against it: nobody ends it.
+// against it, so it is not ended.
 func (l *Loop) unclear(snap *usage.Snapshot, g *plan.GPU) string {
 	if !l.looks.isUnclear(Device(g)) {
 		return ""

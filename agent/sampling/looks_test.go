@@ -40,7 +40,7 @@ func TestLooks(t *testing.T) {
 	all.Wait()
 }
 
-// TestUnclear: samples are counted in which a process on the device is of nobody known, up to a bound. A sample that
+// TestUnclear: samples are counted in which it is not known whose a process on the device is, up to a bound. A sample that
 // lists no processes counts nothing, and what is not sampled any more is forgotten.
 func TestUnclear(t *testing.T) {
 	a, b := usage.Device{GPU: uuid(0)}, usage.Device{GPU: uuid(1)}

@@ -27,8 +27,9 @@ type looks struct {
 	at    map[usage.Device]time.Time
 	// servers is the VRAM of MPS servers in the last samples that showed one.
 	servers map[gpu.UUID][]gpu.MiB
-	// unclear goes up by one in a sample with a process of nobody known on the device, and down by one in a sample
-	// without: from 0 to mostUnclear. Which process it is counts nothing: each may leave before it is known.
+	// unclear goes up by one in a sample with a process on the device of which it is not known whose it is, and down
+	// by one in a sample without: from 0 to mostUnclear. Which process it is counts nothing: each may leave before it
+	// is known.
 	unclear map[usage.Device]int
 }
 
@@ -75,7 +76,7 @@ func unclearIn(snap *usage.Snapshot, before map[usage.Device]int) map[usage.Devi
 	return out
 }
 
-// isUnclear says whether there were processes of nobody known on a device for several samples.
+// isUnclear says whether it was not known for several samples whose processes on a device are.
 func (l *looks) isUnclear(d usage.Device) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
