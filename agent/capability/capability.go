@@ -129,7 +129,9 @@ type Prober struct {
 // the first round, when another file is in its place, and again a few rounds after a failure.
 func (p *Prober) Next(ctx context.Context, last Set, program string, round uint64) Set {
 	next := last
-	next.CgroupLimits = p.cgroupLimits()
+	if now := p.cgroupLimits(); now.Known || !last.CgroupLimits.Known {
+		next.CgroupLimits = now // otherwise what was known stays: a job can bring about that nothing can be read
+	}
 	id := identityOf(program)
 	again := last.Err != nil && round-last.round >= probeAgain
 	if last.round != 0 && id == last.program && !again {

@@ -14,6 +14,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // trials is a prober of one program of the test, and the number of its trials.
@@ -162,5 +163,30 @@ func TestCgroupLimits(t *testing.T) {
 		if got := (&Prober{MemoryLimits: c.ask}).cgroupLimits(); got != c.want {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+// TestLimitsThatAreNotKnownNow: the driver's limits were there, and cannot be asked for. They are promised still.
+func TestLimitsThatAreNotKnownNow(t *testing.T) {
+	p := newTrials(t)
+	has, known := true, true
+	p.MemoryLimits = func() (bool, bool) { return has, known }
+	p.Sys = t.TempDir()
+	file := filepath.Join(p.Sys, "fs/cgroup/cgroup.controllers")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("memory dmem\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	p.rounds(t, 1)
+	proctree.WithoutDescriptors(t, func() { p.rounds(t, 1) })
+	if !p.last.CgroupLimits.Has {
+		t.Errorf("without a descriptor: %+v", p.last.CgroupLimits)
+	}
+	known = false
+	if p.rounds(t, 1); !p.last.CgroupLimits.Has {
+		t.Errorf("NVML does not answer: %+v", p.last.CgroupLimits)
+	}
+	has, known = false, true
+	if p.rounds(t, 1); p.last.CgroupLimits.Has || !p.last.CgroupLimits.Known {
+		t.Errorf("the driver has them no more: %+v", p.last.CgroupLimits)
 	}
 }

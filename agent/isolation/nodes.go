@@ -14,8 +14,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -220,7 +223,12 @@ func (n *Nodes) Round(c Conditions, now time.Time) {
 		return
 	}
 	read := sync.OnceValues(n.proc.Read)
-	if n.complainOfNodes(jobs.Job{}, n.try(read)) {
+	certain, err := n.try(read)
+	if err != nil && !certain {
+		n.log.Warn("whether jobs can be held to their device nodes is not known now: what was known holds", "err", err)
+		return
+	}
+	if n.complainOfNodes(jobs.Job{}, err) {
 		return
 	}
 	n.closeOutside(read)
@@ -248,17 +256,20 @@ func (n *Nodes) Round(c Conditions, now time.Time) {
 	}
 }
 
-// try says why no job can be held to its nodes.
-func (n *Nodes) try(read func() (devices.Capabilities, error)) error {
+// try says why no job can be held to its nodes, and whether that is certain. A lack of file descriptors or of
+// memory shows nothing: a job can bring it about.
+func (n *Nodes) try(read func() (devices.Capabilities, error)) (certain bool, err error) {
+	var r devices.Rule
 	c, err := read()
-	if err != nil {
-		return err
+	if err == nil {
+		r, err = c.Rule(nil)
 	}
-	r, err := c.Rule(nil)
 	if err != nil {
-		return err
+		return errors.Is(err, devices.ErrNoCapabilities), err
 	}
-	return n.kernel.Try(r)
+	err = n.kernel.Try(r)
+	lacks := func(what unix.Errno) bool { return errors.Is(err, what) }
+	return !slices.ContainsFunc([]unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN}, lacks), err
 }
 
 // holdTo holds a job or a login to the nodes of the job, and returns the slice that

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -344,5 +346,38 @@ func TestRuleWithoutDescriptors(t *testing.T) {
 	n.Round(now(), time.Now())
 	if got := n.rule(s); got != "none" {
 		t.Errorf("after its end the rule is %s", got)
+	}
+}
+
+// TestPromiseWithoutDescriptors: a lack of file descriptors does not show that rules cannot be enforced. Otherwise jobs
+// would start without one. The job that asks meanwhile does not start.
+func TestPromiseWithoutDescriptors(t *testing.T) {
+	for name, looked := range map[string]bool{"before the first look": false, "after one": true} {
+		n := newNode(t)
+		s := n.job(2001, 1)
+		if looked {
+			n.Round(now(), time.Now())
+		}
+		var err error
+		leaf := n.processes.JobCgroup(s)
+		proctree.WithoutDescriptors(t, func() {
+			n.Round(now(), time.Now())
+			err = n.CloseAtStart(now(), s, n.table.Running(), leaf)
+		})
+		if !n.Enforced() || !errors.Is(err, unix.EMFILE) {
+			t.Errorf("%s: enforced %t, the start %v", name, n.Enforced(), err)
+		}
+	}
+}
+
+// TestPromiseOfTheKernel: one that has no memory now may take rules later, and one that takes none enforces none.
+func TestPromiseOfTheKernel(t *testing.T) {
+	for err, promised := range map[error]bool{unix.ENOMEM: true, unix.EMFILE: true, unix.EPERM: false, unix.EINVAL: false} {
+		n := newNode(t)
+		n.job(2001, 1)
+		n.wall.err = fmt.Errorf("load a program: %w", err)
+		if n.Round(now(), time.Now()); n.Enforced() != promised {
+			t.Errorf("%v: enforced %t", err, n.Enforced())
+		}
 	}
 }

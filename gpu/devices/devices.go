@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,21 +133,19 @@ type Proc struct {
 
 func (p Proc) path(name string) string { return filepath.Join(cmp.Or(p.Root, "/proc"), name) }
 
-// Read reads the numbers. Errors match ErrNoCapabilities where there are none.
+// Read reads the numbers. Errors match ErrNoCapabilities where there are none. Other errors show nothing of
+// the driver: there is no file descriptor left, for example.
 func (p Proc) Read() (Capabilities, error) {
-	none := func(what string) (Capabilities, error) {
-		return Capabilities{}, fmt.Errorf("%s: %w", what, ErrNoCapabilities)
-	}
-	text, err := os.ReadFile(p.path("devices"))
+	text, err := p.read("devices")
 	if err != nil {
-		return none(err.Error())
+		return Capabilities{}, err
 	}
 	major, ok := parseMajor(text)
 	if !ok {
-		return none(p.path("devices") + " has no nvidia-caps")
+		return Capabilities{}, fmt.Errorf("%s has no nvidia-caps: %w", p.path("devices"), ErrNoCapabilities)
 	}
-	if text, err = os.ReadFile(p.path("driver/nvidia-caps/mig-minors")); err != nil {
-		return none(err.Error())
+	if text, err = p.read("driver/nvidia-caps/mig-minors"); err != nil {
+		return Capabilities{}, err
 	}
 	c := Capabilities{Major: major, Minors: parseMinors(text), GPUs: map[gpu.UUID]int{}}
 	files, err := filepath.Glob(p.path("driver/nvidia/gpus/*/information"))
@@ -163,4 +162,12 @@ func (p Proc) Read() (Capabilities, error) {
 		}
 	}
 	return c, nil
+}
+
+func (p Proc) read(name string) ([]byte, error) {
+	text, err := os.ReadFile(p.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w", ErrNoCapabilities, err)
+	}
+	return text, err
 }
