@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -19,7 +20,8 @@ import (
 // (descriptors.go) is not enough. Linux has it from 6.16 on, and not for connections that were made before.
 //
 // So no message with files is read: gpuslotd looks at each before. A connection with anything unread is closed by a
-// thread of its own, of which there are mostEndings at most. Signals end its wait for a TCP connection.
+// thread of its own, of which there are mostEndings at most. Signals end its wait for a TCP connection, and no wait for
+// a file system.
 
 // mostEndings is how many threads may close connections with unread messages, a quarter of those that gpuslotd
 // may have (TasksMax of its unit).
@@ -79,21 +81,106 @@ func look(fd int, b []byte) (n int, err error) {
 // shut ends what a caller may send, and what it gets. It waits for nothing.
 func shut(conn *net.UnixConn) { _, _ = conn.CloseRead(), conn.CloseWrite() }
 
-// endings close connections. The channel has an element for each that may take long.
-type endings chan struct{}
+// endings close connections, with mostEndings threads at most. A job can let all of them wait for as long as it likes.
+// What waits for a thread then is kept in bags, so that it takes few descriptors however much it is.
+type endings struct {
+	mu      sync.Mutex
+	threads int
+	waiting []io.Closer
+	// last is the bag of waiting that has room.
+	last *bag
+}
 
 // end closes a connection, which nobody else does. It waits for nothing.
-func (e endings) end(conn *net.UnixConn) {
+func (e *endings) end(conn *net.UnixConn) {
 	shut(conn) // so that nothing comes any more
 	if !unread(conn) {
 		_ = conn.Close() // the reply is written or given up by now
 		return
 	}
-	go func() {
-		e <- struct{}{}
-		defer func() { <-e }()
-		interrupted(func() { _ = conn.Close() })
-	}()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.threads < mostEndings {
+		e.threads++
+		go e.close(conn)
+		return
+	}
+	e.keep(conn)
+}
+
+// close closes what may take long, one after the other.
+func (e *endings) close(c io.Closer) {
+	for c != nil {
+		interrupted(func() { _ = c.Close() })
+		c = e.next()
+	}
+}
+
+// next is what waits for longest; nil ends the thread.
+func (e *endings) next() io.Closer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.waiting) == 0 {
+		e.threads--
+		return nil
+	}
+	c := e.waiting[0]
+	e.waiting = e.waiting[1:]
+	if c == io.Closer(e.last) {
+		e.last = nil
+	}
+	return c
+}
+
+// keep puts a connection into a bag. The caller holds mu.
+func (e *endings) keep(conn *net.UnixConn) {
+	if e.last == nil || e.last.put(conn) != nil {
+		e.last.fill()
+		e.last = newBag()
+		if e.last == nil || e.last.put(conn) != nil {
+			e.last = nil
+			e.waiting = append(e.waiting, conn) // no descriptor is left for a bag
+			return
+		}
+		e.waiting = append(e.waiting, e.last)
+	}
+	_ = conn.Close() // this waits for nothing: the bag has it
+}
+
+// bag has some hundred connections as open files in messages of a socket to itself. Who closes it closes them.
+type bag struct{ in, out int }
+
+// newBag is nil where there is no descriptor for it.
+func newBag() *bag {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	return &bag{in: ends[0], out: ends[1]}
+}
+
+// put adds a connection; an error says that there is no room.
+func (b *bag) put(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := raw.Control(func(fd uintptr) { err = unix.Sendmsg(b.in, []byte{0}, unix.UnixRights(int(fd)), nil, 0) })
+	return errors.Join(failed, err)
+}
+
+// fill says that nothing more is put into it.
+func (b *bag) fill() {
+	if b != nil && b.in >= 0 {
+		_ = unix.Close(b.in)
+		b.in = -1
+	}
+}
+
+// Close closes the connections, which may take long.
+func (b *bag) Close() error {
+	b.fill()
+	return unix.Close(b.out)
 }
 
 // unread says whether there may be anything in a connection that was not read.

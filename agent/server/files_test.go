@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/test/linger"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // sendLast sends the last reference to a connection that lingers.
@@ -158,38 +160,100 @@ func TestFilesUnread(t *testing.T) {
 	}
 }
 
+// accepted is a connection that sent a text, and its caller.
+func accepted(t *testing.T, l *net.UnixListener, text string) (c *net.UnixConn, caller net.Conn) {
+	t.Helper()
+	caller, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = caller.Close() })
+	if _, err = io.WriteString(caller, text); err == nil {
+		c, err = l.AcceptUnix()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, caller
+}
+
+// isClosed says whether the connection of a caller was closed with something unread, or only ended.
+func isClosed(t *testing.T, caller net.Conn) bool {
+	t.Helper()
+	_, err := caller.Read(make([]byte, 1))
+	if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+		t.Fatal(err)
+	}
+	return errors.Is(err, unix.ECONNRESET)
+}
+
+// descriptors is how many this process has.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
 // TestEndings: a connection with anything unread waits until there is a thread for its end. One without does not.
+// However many wait, they take few descriptors.
 func TestEndings(t *testing.T) {
-	e := make(endings, 1)
-	e <- struct{}{}
-	for _, text := range []string{"", "{"} {
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: t.TempDir() + "/s", Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: t.TempDir() + "/s", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	e := endings{threads: mostEndings}
+	c, _ := accepted(t, l, "")
+	if e.end(c); !errors.Is(c.SetDeadline(time.Now()), net.ErrClosed) {
+		t.Error("one without anything unread is not closed")
+	}
+	before := descriptors(t)
+	const many = 1000
+	var callers []net.Conn
+	for range many {
+		c, caller := accepted(t, l, "{")
+		callers = append(callers, caller)
+		if e.end(c); !errors.Is(c.SetDeadline(time.Now()), net.ErrClosed) {
+			t.Fatal("its descriptor stays")
 		}
-		defer l.Close()
-		caller, err := net.Dial("unix", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer caller.Close()
-		_, _ = io.WriteString(caller, text)
-		c, err := l.AcceptUnix()
-		if err != nil {
-			t.Fatal(err)
-		}
-		e.end(c)
 		if _, err := caller.Write([]byte("{")); !errors.Is(err, unix.EPIPE) {
-			t.Errorf("after %q it sends more: %v", text, err)
+			t.Fatalf("it sends more: %v", err)
 		}
-		if text == "" && !errors.Is(c.SetDeadline(time.Now()), net.ErrClosed) {
-			t.Error("it is not closed")
+		if isClosed(t, caller) {
+			t.Fatal("it is closed without a thread")
 		}
 	}
-	awaitGoroutines(t, func(all string) bool { return strings.Contains(all, "[chan send") })
-	<-e
-	awaitGoroutines(t, func(all string) bool { return all == "" })
-	if len(e) != 0 {
-		t.Errorf("%d threads are still counted", len(e))
+	if more := descriptors(t) - before - many; more > many/50 {
+		t.Errorf("%d connections take %d descriptors", many, more)
+	}
+	e.close(e.next()) // a thread is free
+	for _, caller := range callers {
+		if !isClosed(t, caller) {
+			t.Fatal("it is not closed")
+		}
+	}
+	if e.threads != mostEndings-1 || len(e.waiting) > 0 || descriptors(t) != before+many {
+		t.Errorf("%d threads, %d wait, %d descriptors more", e.threads, len(e.waiting), descriptors(t)-before-many)
+	}
+}
+
+// TestEndingsWithoutDescriptors: a connection for which there is no bag waits by itself.
+func TestEndingsWithoutDescriptors(t *testing.T) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: t.TempDir() + "/s", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	e := endings{threads: mostEndings}
+	c, caller := accepted(t, l, "{")
+	proctree.WithoutDescriptors(t, func() { e.end(c) })
+	if c.SetDeadline(time.Now()) != nil || isClosed(t, caller) {
+		t.Error("it is closed")
+	}
+	if e.close(e.next()); !isClosed(t, caller) {
+		t.Error("it is not closed")
 	}
 }

@@ -127,8 +127,7 @@ type Server struct {
 // New returns a Server.
 func New(o Options) *Server {
 	o.Owners = cmp.Or(o.Owners, room.NewOwners(""))
-	s := &Server{Options: o, readTimeout: readTimeout, writeTimeout: writeTimeout, peer: starter.PeerOf,
-		endings: make(endings, mostEndings)}
+	s := &Server{Options: o, readTimeout: readTimeout, writeTimeout: writeTimeout, peer: starter.PeerOf}
 	s.long = newUnderWay(mostLong, mostLongInAll, s.isOperator)
 	s.silent = newSilent(mostSilent, mostSilentInAll, s.isOperator)
 	s.underWay = newUnderWay(mostUnderWay, mostUnderWayInAll, s.isOperator)
