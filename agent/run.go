@@ -60,7 +60,7 @@ func run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer unlock()
-	defer threads.New().Start(ctx)()
+	defer threads.New().Start()()
 	quiet := closures.IsQuiet(cfg.Paths.ClosuresFile())
 	if quiet {
 		o = o.withoutDriver(cfg.Paths)
@@ -83,7 +83,9 @@ func run(ctx context.Context, o Options) error {
 		return brokenConfig{error: errors.New(why), Hardware: true}
 	}
 	if a.jobs.Unknown() != "" {
-		a.startds.Ask(ctx)
+		first, cancel := context.WithTimeout(ctx, firstAskTimeout)
+		a.startds.Ask(first)
+		cancel()
 	}
 	return a.serve(ctx, o, cfg)
 }
@@ -196,6 +198,9 @@ func (nobody) Alive() error        { return nil }
 
 // hardwareTimeout bounds the wait before the agent says it is ready, and with it the start of condor.service.
 const hardwareTimeout = 60 * time.Second
+
+// firstAskTimeout bounds what the startds are asked before the socket is served.
+const firstAskTimeout = 10 * time.Second
 
 // serve runs everything until the first part fails or the context ends.
 func (a *Agent) serve(ctx context.Context, o Options, cfg config.Config) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/condor"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Account is an account of the node.
@@ -138,6 +139,9 @@ const (
 	childInItsCgroup
 )
 
+// placesWithin is how long the places of all processes may take together.
+const placesWithin = 2 * time.Second
+
 // ofNode are the processes of the node by PID.
 type ofNode map[int]ofProcess
 
@@ -149,9 +153,11 @@ type ofProcess struct {
 	slot string
 }
 
-// accounts reads the accounts and places of all processes.
+// accounts reads the accounts and places of all processes, except the places of root's. Before Linux 6.8 any job can
+// let the kernel take long to say where a process is. So those of one account wait for no other's, and what is
+// not known in time has no place.
 func (n Node) accounts() ofNode {
-	all := ofNode{}
+	all, wanted := ofNode{}, map[string][]process.ID{}
 	pids, _ := n.PIDs() // of those that are not listed nothing is known
 	one := n
 	one.Daemons = nil // what was kept may be older than one of the processes
@@ -168,12 +174,25 @@ func (n Node) accounts() ofNode {
 		if !n.SameUsers(pid) {
 			uids.Real = 0 // a job's own, of those that /etc/subuid gives to its owner
 		}
-		of := ofProcess{parent: p.Parent, started: p.Started, uid: uids.Real}
-		if in, err := n.cgroupSlot(pid); of.uid != 0 && err == nil && in != "" {
-			of.slot = condor.SlotName(in)
+		all[pid] = ofProcess{parent: p.Parent, started: p.Started, uid: uids.Real}
+		if uids.Real != 0 {
+			of := strconv.FormatUint(uint64(uids.Real), 10)
+			wanted[of] = append(wanted[of], process.ID{PID: pid, Started: p.Started})
 		}
-		all[pid] = of
 	}
+	places := deep.NewQuestions(func(id process.ID) string {
+		in, err := n.cgroupSlot(id.PID)
+		if err != nil || in == "" {
+			return ""
+		}
+		return condor.SlotName(in)
+	})
+	for id, slot := range places.Ask(wanted)(time.Now().Add(placesWithin)) {
+		of := all[id.PID]
+		of.slot = slot
+		all[id.PID] = of
+	}
+	places.Ask(nil) // the others need no answer any more
 	return all
 }
 

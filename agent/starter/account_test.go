@@ -5,10 +5,13 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/test/proctree"
@@ -138,5 +141,41 @@ func TestAccountBesideALeftover(t *testing.T) {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestAccountsThatTheKernelKeeps: where the kernel does not say where the processes of one account are, those of another
+// account are known, and the look ends. Of the others few are read, and none after it. Pipes stand for their files.
+func TestAccountsThatTheKernelKeeps(t *testing.T) {
+	f := newFakeProc(t)
+	s, ad := f.starter(100, "slot1_1"), condor.Slot{Name: "slot1_1@x"}
+	f.Add(proctree.Process{PID: 900, Parent: 1, Comm: "job", UID: 1001, Started: 1000, Cgroup: proctree.CgroupOf("slot1_1")})
+	var pipes []string
+	for pid := 200; pid < 240; pid++ {
+		f.Add(proctree.Process{PID: pid, Parent: 1, Comm: "churn", UID: 1000})
+		file := filepath.Join(f.Root, strconv.Itoa(pid), "cgroup")
+		if err := errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		pipes = append(pipes, file)
+	}
+	if got := f.fs().JobAccounts(t.Context(), []condor.Slot{ad})(s, ad); got != (Account{1001, true}) {
+		t.Errorf("beside them: %+v", got)
+	}
+	read := 0
+	for _, file := range pipes {
+		w, err := os.OpenFile(file, os.O_WRONLY|unix.O_NONBLOCK, 0)
+		if err == nil { // it is being read
+			read++
+			err = w.Close()
+		} else if errors.Is(err, unix.ENXIO) {
+			err = nil
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if read == 0 || read > 4 {
+		t.Errorf("%d of 40 files are being read", read)
 	}
 }

@@ -53,9 +53,9 @@ func New() *Watch {
 	}
 }
 
-// Start looks at the threads until stop is called or the context ends.
-func (w *Watch) Start(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
+// Start looks at the threads until stop is called: also while the parts of gpuslotd come to their end.
+func (w *Watch) Start() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for backoff.Wait(ctx, interval) == nil {
