@@ -117,6 +117,9 @@ func (b Breaches) Judge(jobs []Job, site Rules, now time.Time) (Breaches, []Find
 			key := breach{j.Starter, j.GPU, l.code}
 			r, before := b[key]
 			if !l.known && !l.broken {
+				if long := now.Add(-l.grace / 2); r.broken && r.at.Before(long) {
+					r.at = long
+				}
 				if before {
 					next[key] = r
 				}

@@ -77,11 +77,13 @@ func TestJudge(t *testing.T) {
 		"unknown":                           {[]at{{0, unknown}, {60, unknown}}, 0, ""},
 		"over without one":                  {[]at{{0, atLeast}, {10, atLeast}}, api.CodeOverBudget, "used 9000 MiB"},
 		"unknown in between":                {[]at{{0, jobUsing(6200)}, {5, unknown}, {10, jobUsing(6200)}}, api.CodeOverBudget, "used 6200 MiB"},
+		"unknown for long in between":       {[]at{{0, jobUsing(6200)}, {1, unknown}, {60, unknown}, {119, unknown}, {120, jobUsing(6200)}}, 0, ""},
 		"unknown at the end":                {[]at{{0, jobUsing(6200)}, {10, unknown}}, 0, ""},
 		"beside the daemon":                 {[]at{{0, beside}, {30, beside}}, api.CodeUnattached, "process 201 of the job computes"},
 		"beside, for a while":               {[]at{{0, beside}, {29, beside}}, 0, ""},
 		"may be outside":                    {[]at{{0, unclear}, {60, unclear}}, 0, ""},
 		"left, then unclear":                {[]at{{0, left}, {5, unclear}, {10, left}}, api.CodeLeftCgroup, "process 200 of the job computes"},
+		"left, then unclear for long":       {[]at{{0, left}, {30, unclear}, {60, unclear}, {61, left}}, 0, ""},
 		"left, then not":                    {[]at{{0, left}, {5, jobUsing(100)}, {10, left}}, 0, ""},
 		"left, then not, unclear elsewhere": {[]at{{0, left}, {5, unclearElsewhere}, {10, left}}, 0, ""},
 		"another GPU, then unclear there": {[]at{{0, elsewhere}, {5, unclearElsewhere}, {10, elsewhere}}, api.CodeOtherGPU,
@@ -121,7 +123,7 @@ func TestNobodyIsHeldUnjustly(t *testing.T) {
 		b := Breaches{}
 		limit, grace := defaultRules().Budgets.Limit(4096), defaultRules().Budgets.Grace
 		var known []look
-		now := time.Unix(1000, 0)
+		now, gap := time.Unix(1000, 0), false
 		for range rapid.IntRange(1, 40).Draw(t, "samples") {
 			now = now.Add(time.Duration(rapid.IntRange(1, 7).Draw(t, "seconds")) * time.Second)
 			j := jobUsing(gpu.MiB(rapid.SampledFrom([]int{0, 4096, int(limit), int(limit) + 1, 9000}).Draw(t, "used")))
@@ -133,8 +135,9 @@ func TestNobodyIsHeldUnjustly(t *testing.T) {
 			b, found = b.Judge([]Job{j}, defaultRules(), now)
 			over := j.Memory.Value.MiB() > limit // at least that
 			if j.Memory.Known || over {
-				known = append(known, look{now, over})
+				known = append(known, look{now, over, gap})
 			}
+			gap = !j.Memory.Known && !over
 			got := slices.ContainsFunc(found, func(f Finding) bool { return f.Code == api.CodeOverBudget })
 			if got && (!over || mostOver(known) < grace) {
 				t.Fatalf("found, though over=%v and %s at most", over, mostOver(known))
@@ -150,6 +153,8 @@ func TestNobodyIsHeldUnjustly(t *testing.T) {
 type look struct {
 	at   time.Time
 	over bool
+	// gap: a sample before it was not known.
+	gap bool
 }
 
 // mostOver is the largest difference, over all times that end now, between the time over the
@@ -170,10 +175,10 @@ func mostOver(looks []look) (most time.Duration) {
 	return most
 }
 
-// rowOver is how long the last samples in a row were over.
+// rowOver is how long the last samples in a row were known to be over.
 func rowOver(looks []look) time.Duration {
 	first := len(looks) - 1
-	for first > 0 && looks[first-1].over {
+	for first > 0 && looks[first-1].over && !looks[first].gap {
 		first--
 	}
 	return looks[len(looks)-1].at.Sub(looks[first].at)
