@@ -40,7 +40,8 @@ func TestLooks(t *testing.T) {
 	all.Wait()
 }
 
-// TestUnclear: samples are counted in which it is not known whose a process on the device is, up to a bound. A sample that
+// TestUnclear: samples are counted in which it is not known whose a process on the device is, up to a bound. The GPU closes
+// above a number of them, and opens when as many have shown none. A sample that
 // lists no processes counts nothing, and what is not sampled any more is forgotten.
 func TestUnclear(t *testing.T) {
 	a, b := usage.Device{GPU: uuid(0)}, usage.Device{GPU: uuid(1)}
@@ -57,15 +58,18 @@ func TestUnclear(t *testing.T) {
 		samples int
 		snap    *usage.Snapshot
 		want    int
+		closes  bool
 	}{
-		{1, clear, 0}, {3, unknown, 3}, {1, on(false), 3}, {1, clear, 2}, {100, unknown, mostUnclear},
-		{mostUnclear - 1, clear, 1}, {1, &usage.Snapshot{}, 0}, {1, unknown, 1},
+		{1, clear, 0, false}, {3, unknown, 3, false}, {1, on(false), 3, false}, {1, clear, 2, false}, {3, unknown, 5, false},
+		{1, unknown, 6, true}, {1, clear, 5, true}, {5, clear, 0, false}, {1, unknown, 1, false},
+		{100, unknown, mostUnclear, true}, {1, on(false), mostUnclear, true},
+		{mostUnclear - 1, clear, 1, true}, {1, &usage.Snapshot{}, 0, false}, {1, unknown, 1, false},
 	} {
 		for range c.samples {
 			l.note(c.snap)
 		}
-		if l.unclear[a] != c.want || l.isUnclear(a) != (c.want > unclearAfter) || l.isUnclear(b) {
-			t.Errorf("step %d: %v, want %d", i, l.unclear, c.want)
+		if l.unclear[a].samples != c.want || l.isUnclear(a) != c.closes || l.isUnclear(b) {
+			t.Errorf("step %d: %v, want %d, closed %t", i, l.unclear, c.want, c.closes)
 		}
 	}
 }

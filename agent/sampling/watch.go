@@ -27,10 +27,17 @@ type looks struct {
 	at    map[usage.Device]time.Time
 	// servers is the VRAM of MPS servers in the last samples that showed one.
 	servers map[gpu.UUID][]gpu.MiB
-	// unclear goes up by one in a sample with a process on the device of which it is not known whose it is, and down
-	// by one in a sample without: from 0 to mostUnclear. Which process it is counts nothing: each may leave before it
-	// is known.
-	unclear map[usage.Device]int
+	unclear map[usage.Device]unclear
+}
+
+// unclear is of a device on which it is not known whose processes are.
+type unclear struct {
+	// samples goes up by one in a sample with such a process, and down by one in a sample without: from 0 to
+	// mostUnclear. Which process it is counts nothing: each may leave before it is known.
+	samples int
+	// closes: they were more than unclearAfter, and have not been 0 since. A job that has such a process now and then
+	// does not open and close the GPU all the time.
+	closes bool
 }
 
 const mostUnclear = 2 * unclearAfter
@@ -60,18 +67,19 @@ func (l *looks) note(snap *usage.Snapshot) {
 }
 
 // unclearIn is looks.unclear after a sample. One in which processes are not listed counts nothing.
-func unclearIn(snap *usage.Snapshot, before map[usage.Device]int) map[usage.Device]int {
-	out := map[usage.Device]int{}
+func unclearIn(snap *usage.Snapshot, before map[usage.Device]unclear) map[usage.Device]unclear {
+	out := map[usage.Device]unclear{}
 	for i := range snap.Devices {
 		d := &snap.Devices[i]
-		count := before[d.Device]
+		is := before[d.Device]
 		switch {
 		case slices.ContainsFunc(d.Processes.Value, usage.Process.Unclear):
-			count = min(count+1, mostUnclear)
+			is.samples = min(is.samples+1, mostUnclear)
 		case d.Processes.Known:
-			count = max(count-1, 0)
+			is.samples = max(is.samples-1, 0)
 		}
-		out[d.Device] = count
+		is.closes = is.samples > unclearAfter || is.closes && is.samples > 0
+		out[d.Device] = is
 	}
 	return out
 }
@@ -80,7 +88,7 @@ func unclearIn(snap *usage.Snapshot, before map[usage.Device]int) map[usage.Devi
 func (l *looks) isUnclear(d usage.Device) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.unclear[d] > unclearAfter
+	return l.unclear[d].closes
 }
 
 // last is the time of the last look at a device, or of the begin; zero before that.
