@@ -122,12 +122,25 @@ tour: tools ## two nodes and all scenes, with NVIDIA's control daemons and with 
 
 # Counts of tests that ran and of those that were skipped (test/tally).
 TALLY := $(abspath $(BIN))/tests
-GO_TEST = $(TALLY)/tally -into $(TALLY)/$@ $(GO) test
+# lint has all checks of vet.
+GO_TEST = $(TALLY)/tally -into $(TALLY)/$@ $(GO) test -vet=off
 
+# Much of it waits, for HTCondor, systemd and downloads. So what computes runs beside it.
+LANES := fetch lint house-check test-race test-pure test-scenes test-long test-rest
 .PHONY: test
-test: tally ## everything that checks the project; CI runs exactly this
-	@status=0; $(MAKE) --no-print-directory check && $(MAKE) --no-print-directory test-node || status=$$?; \
+test: tally fmt-check vuln ## everything that checks the project; CI runs exactly this
+	@status=0; $(MAKE) --no-print-directory -j$(words $(LANES)) $(LANES) || status=$$?; \
 	$(TALLY)/tally -sum $(TALLY)/test-* || status=1; exit $$status
+
+# What takes long to get, for those that need it later.
+.PHONY: fetch
+fetch: tools
+	@for suite in '' bookworm; do NODE_SUITE=$$suite NODE_CONDOR=$${suite:+no} test/node/image.sh >/dev/null || echo "gpuslot: a node test will say why"; done
+
+# Once, and not in each lane at the same time.
+.PHONY: compile
+compile: tools
+	@$(GO) build ./...
 
 .PHONY: tally
 tally: tools
@@ -139,20 +152,15 @@ test-busy: ## make test beside three busy loops: no test may fail because a mach
 	test/busy.sh $(MAKE) --no-print-directory test
 
 .PHONY: check
-check: tools fmt-check vet lint vuln house-check test-unit ## format, lint, vet with all tags, known vulnerabilities, sizes, race tests
+check: tools fmt-check lint vuln house-check test-unit ## format, lint with all tags, known vulnerabilities, sizes, race tests
 
 .PHONY: fmt-check
 fmt-check:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gpuslot: not formatted (run gofmt -w): $$bad" >&2; exit 1; }
-
-.PHONY: vet
-vet:
-	$(GO) vet -tags gpu ./...
-	CGO_ENABLED=0 $(GO) vet $$($(GO) list ./... | grep -v /gpuslot/test/) # test/sim is C and needs cgo
 	bash -n $$(git ls-files '*.sh')
 
 .PHONY: lint
-lint:
+lint: | compile
 	$(LINT) run --allow-parallel-runners ./...
 
 # They start no goroutine and share nothing, which docs/race_test.go checks. The
@@ -168,35 +176,34 @@ is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 test-unit: test-race test-pure
 
 .PHONY: test-race
-test-race: | tally-there
+test-race: | tally-there compile
 	$(GO_TEST) -race -timeout 30m $$($(GO) list ./... | grep -v -e /gpuslot/test/ -e '$(is_pure)')
 
 .PHONY: test-pure
-test-pure: | tally-there
+test-pure: | tally-there compile
 	$(GO_TEST) -timeout 30m $$($(GO) list ./... | grep '$(is_pure)')
 
 # A node waits for HTCondor much of its time: scenes play on six nodes at once. The
-# other packages run beside them in two lanes of about eight minutes, one package of
-# each lane at a time.
+# other packages run beside them in two lanes, one package of each lane at a time.
 LONG := gpu/harness packages pictures
 is_long := /test/\(scenes\|$(subst $(eval ) ,\|,$(strip $(LONG)))\)$$
 
 .PHONY: test-node
-test-node: | tally-there
+test-node: | tally-there compile
 	@$(MAKE) --no-print-directory -j3 test-scenes test-long test-rest
 
 NODE_TEST = env -u MAKEFLAGS -u MFLAGS $(GO_TEST) -timeout 60m
 
 .PHONY: test-scenes
-test-scenes: | tally-there
+test-scenes: | tally-there compile
 	$(NODE_TEST) -parallel 6 ./test/scenes
 
 .PHONY: test-long
-test-long: | tally-there
+test-long: | tally-there compile
 	$(NODE_TEST) -p 1 -parallel 4 $(LONG:%=./test/%)
 
 .PHONY: test-rest
-test-rest: | tally-there
+test-rest: | tally-there compile
 	$(NODE_TEST) -p 1 -parallel 4 $$($(GO) list ./test/... | grep -v '$(is_long)')
 
 .PHONY: tally-there
@@ -208,7 +215,7 @@ house: tools ## how large the program is and how it is cut, beside the aims
 	@$(GO) run ./test/house
 
 .PHONY: house-check
-house-check: tools | tally-there
+house-check: tools | tally-there compile
 	$(GO) run ./test/house -check
 	$(GO_TEST) ./test/house
 
