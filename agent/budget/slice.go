@@ -77,7 +77,8 @@ type Look func(pids []int, leaf func(pid int) (starter.Leaf, error)) (left []int
 // processes that use a GPU; nil if they may be anywhere. Works says whether jobs of the GPU get limits: a job
 // that left may remove its cgroup, and has no limit then.
 //
-// The look notes that the job has processes outside its limit. A login has no limit, and is none that left.
+// The look notes that the job has processes outside its limit. A login has no limit, and is none that left. What a
+// service manager of the job's account took out of HTCondor's cgroups has left.
 //
 // Where a process is not known yet (ErrNotYet), it may be outside: what the driver counts in the job's cgroup is not
 // all then. But no job is held for that: it has not left, and unclear says that it may have.
@@ -102,7 +103,7 @@ func (c *Limits) Outside(j jobs.Job, works bool) (off bool, look Look) {
 				continue
 			}
 			outside = true
-			if its {
+			if its || at.Path == "" {
 				left = append(left, pid)
 			}
 		}

@@ -109,6 +109,21 @@ func TestOutsideNotKnownYet(t *testing.T) {
 	}
 }
 
+// TestTakenFromHTCondor: a process that the service manager of its account took out of HTCondor's cgroups has left the
+// job's. What the driver counts there is not all then.
+func TestTakenFromHTCondor(t *testing.T) {
+	c := newNode(t)
+	c.job(100, "slot1_1", 4096)
+	c.round()
+	job := c.table.Running()[0]
+	const scope = "/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope"
+	c.proc.Add(proctree.Process{PID: 1100, Parent: 100, Comm: "train", UID: 1000, Cgroup: scope})
+	left, off, unclear := c.outside(job, 1100, true, c.view.Leaf)
+	if !slices.Equal(left, []int{1100}) || off || unclear || c.wall() != jobs.EnforcedByNone {
+		t.Errorf("left %v, off %t, unclear %t, wall %s", left, off, unclear, c.wall())
+	}
+}
+
 // passes makes the files of the controllers that a job's slice and its cgroup have, as the kernel does.
 func (n *node) passes(s starter.Starter, slice, leaf string) {
 	n.t.Helper()

@@ -95,6 +95,9 @@ type Options struct {
 	Root string
 	// MPS says whether a GPU of the plan has a control daemon.
 	MPS func(gpu.UUID) bool
+	// DeviceNode is the number of the device node of a GPU, or of a MIG device's GPU. Proc is this node's /proc.
+	DeviceNode func(gpu.UUID) (uint64, error)
+	Proc       process.FS
 	// LinkHolds shows supervisors that HTCondor is to hold a job.
 	LinkHolds func() error
 }

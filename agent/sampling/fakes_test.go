@@ -58,6 +58,8 @@ type fakeNode struct {
 	log       bytes.Buffer
 	clock     time.Time
 	loop      *Loop
+	// keepers is how often those are to be killed that keep a GPU's device node open.
+	keepers int
 }
 
 func newNode(t *testing.T, gpus int) *fakeNode {
@@ -129,7 +131,9 @@ func (n *fakeNode) Read(context.Context) ([]gpu.Reading, error) {
 	out := make([]gpu.Reading, len(n.readings))
 	for i, r := range n.readings {
 		out[i] = r
-		out[i].At = time.Now().Add(time.Hour) // all processes began before
+		if r.At.IsZero() {
+			out[i].At = time.Now().Add(time.Hour) // all processes began before
+		}
 	}
 	return out, nil
 }
@@ -141,7 +145,10 @@ func (n *fakeNode) EndOutside(_ context.Context, u gpu.UUID, pids []int) {
 	n.ends[u] = append(n.ends[u], pids...)
 }
 
-func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID) {
+func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID, keepers bool) {
+	if keepers {
+		n.keepers++
+	}
 	if n.kills == nil {
 		n.kills = map[gpu.UUID][]int{}
 	}

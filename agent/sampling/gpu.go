@@ -61,7 +61,7 @@ const unclearAfter = 5
 
 // unclear names a process of which it is not known whose it is, on a GPU with such processes for several samples. It
 // may compute beside MPS, or be a job's that left its cgroup, so no new job comes beside it. Nothing is known
-// against it, so it is not ended.
+// against it, so it is not ended. The same holds for one that has ended and is listed still.
 func (l *Loop) unclear(snap *usage.Snapshot, g *plan.GPU) string {
 	if !l.looks.isUnclear(Device(g)) {
 		return ""
@@ -69,7 +69,12 @@ func (l *Loop) unclear(snap *usage.Snapshot, g *plan.GPU) string {
 	d, _ := snap.Device(Device(g))
 	whose := "its last processes were"
 	if i := slices.IndexFunc(d.Processes.Value, usage.Process.Unclear); i >= 0 {
-		whose = fmt.Sprintf("process %d is", d.Processes.Value[i].PID)
+		p := d.Processes.Value[i]
+		if kept(p) {
+			return fmt.Sprintf("process %d has ended, and another one keeps what it has on the GPU: find that one "+
+				"(fuser -v /dev/nvidia*), and end it", p.PID)
+		}
+		whose = fmt.Sprintf("process %d is", p.PID)
 	}
 	return fmt.Sprintf("it is not known whose %s, because the kernel takes long to say so: look for a job that makes "+
 		"and removes cgroups without end", whose)

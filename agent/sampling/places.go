@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/budget"
@@ -76,25 +77,29 @@ func ask(snap *usage.Snapshot, questions map[string][]process.ID, fits func(usag
 	}
 }
 
-// strangers are the processes of no slot on shared GPUs, of which it is asked whether they are users' own.
+// limits says whether users' processes outside of jobs have no place on a GPU. They have the nodes of a MIG device that
+// jobs have alone from one of these.
+func limits(g *plan.GPU) bool { return g.Shared() || g.Alone() }
+
+// strangers are the processes of no slot on such GPUs, of which it is asked whether they are users' own.
 func strangers(n Node, snap *usage.Snapshot) map[string][]process.ID {
-	shared := map[usage.Device]bool{}
+	limited := map[usage.Device]bool{}
 	for i := range n.Plan.GPUs {
-		shared[Device(&n.Plan.GPUs[i])] = n.Plan.GPUs[i].Shared()
+		limited[Device(&n.Plan.GPUs[i])] = limits(&n.Plan.GPUs[i])
 	}
 	questions := map[string][]process.ID{}
-	ask(snap, questions, func(d usage.Device, p *usage.Process) bool { return p.Owner == usage.OwnerNone && shared[d] })
+	ask(snap, questions, func(d usage.Device, p *usage.Process) bool { return p.Owner == usage.OwnerNone && limited[d] })
 	return questions
 }
 
-// outside are the processes on a shared GPU that users run outside of all jobs, where no budget counts
+// outside are the processes on a GPU that users run outside of all jobs, where no budget counts
 // them: the MPS clients and the others that compute. Where no control daemon of gpuslot's serves the GPU,
 // clients there are of a daemon of their own, and go with its server. Nothing is done about a process of which it is
 // not known yet whose it is, or whether it is a user's own.
 func outside(n Node, snap *usage.Snapshot, g *plan.GPU, ofUser map[process.ID]bool) (
 	clients []int, others []process.ID,
 ) {
-	if !g.Shared() {
+	if !limits(g) {
 		return nil, nil
 	}
 	_, served := n.Daemons[g.UUID]
@@ -111,3 +116,12 @@ func outside(n Node, snap *usage.Snapshot, g *plan.GPU, ofUser map[process.ID]bo
 	}
 	return clients, others
 }
+
+// isKept says whether a GPU has listed a process of no job for several samples after its end. Another process has the
+// files open by which it computed. A user's own does not keep them after the jobs of its account.
+func (l *looks) isKept(snap *usage.Snapshot, g *plan.GPU) bool {
+	d, _ := snap.Device(Device(g))
+	return limits(g) && l.isUnclear(d.Device) && slices.ContainsFunc(d.Processes.Value, kept)
+}
+
+func kept(p usage.Process) bool { return p.Owner == usage.OwnerEnded && p.Unclear() }

@@ -93,8 +93,9 @@ type Punisher interface {
 	Punish(ctx context.Context, f rules.Finding)
 	// EndOutside ends MPS clients that are of no job.
 	EndOutside(ctx context.Context, u gpu.UUID, pids []int)
-	// KillOutside kills processes of users that are no MPS clients and of no job.
-	KillOutside(u gpu.UUID, all []process.ID)
+	// KillOutside kills processes of users that are no MPS clients and of no job, with those that keep the GPU's
+	// device node open.
+	KillOutside(u gpu.UUID, all []process.ID, keepers bool)
 }
 
 // Events are kept for operators; history.Writer is the real one.
@@ -241,8 +242,8 @@ func (l *Loop) Round(ctx context.Context) {
 		if len(clients) > 0 {
 			l.Punisher.EndOutside(ctx, g.UUID, clients)
 		}
-		if len(others) > 0 {
-			l.Punisher.KillOutside(g.UUID, others)
+		if keepers := l.looks.isKept(snap, g); len(others) > 0 || keepers {
+			l.Punisher.KillOutside(g.UUID, others, keepers)
 		}
 	}
 	l.looks.note(snap)

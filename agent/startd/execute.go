@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/accounts"
 
 	"github.com/gpuslot/gpuslot/condor"
 )
@@ -28,7 +28,7 @@ func (f Files) makeExecute(ctx context.Context, n condor.Node) error {
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err := makeFor(ctx, starter.LookUp, dir, condorAccount, f.Give); err != nil {
+		if err := makeFor(ctx, accounts.LookUp, dir, condorAccount, f.Give); err != nil {
 			return fmt.Errorf("the directory of %s's jobs: %w: make it, owned by %s, or set htcondor.execute to a "+
 				"directory that gpuslotd may write", s.Daemon(), err, condorAccount)
 		}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/accounts"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -23,7 +23,7 @@ func TestExecuteOfAnAccount(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "execute", "gpu5a1e0c11")
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
-		d := starter.NewDatabase(func(string) (*user.User, error) {
+		d := accounts.NewDatabase(func(string) (*user.User, error) {
 			<-answers
 			return &user.User{Uid: strconv.Itoa(os.Getuid()), Gid: strconv.Itoa(os.Getgid())}, nil
 		})

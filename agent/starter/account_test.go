@@ -6,41 +6,13 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
-
-// TestAccountDatabaseHangs: the lookups that hang are no more than a few.
-func TestAccountDatabaseHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hangs, under := make(chan struct{}), atomic.Int32{}
-		d := NewDatabase(func(string) (*user.User, error) {
-			under.Add(1)
-			<-hangs
-			return nil, errors.New("no")
-		})
-		for range 40 {
-			if _, err := d.LookUp(t.Context(), "alice"); err == nil || !strings.Contains(err.Error(), "does not answer") {
-				t.Fatal(err)
-			}
-		}
-		if n := under.Load(); n != 4 {
-			t.Errorf("%d lookups hang", n)
-		}
-		close(hangs)
-		synctest.Wait()
-		if _, err := d.LookUp(t.Context(), "alice"); err == nil || err.Error() != "no" {
-			t.Errorf("when it answers again: %v", err)
-		}
-	})
-}
 
 // TestAccountsOfSlots: the kernel says whose a job is, and the owner's name where it has no process yet.
 func TestAccountsOfSlots(t *testing.T) {

@@ -27,10 +27,11 @@ func (n Users) OfAccount(pid int) bool {
 }
 
 // OfUser says whether a process runs in one of UserCgroups, as an account other than root's and the
-// agent's. One that is in no slot, and in a cgroup so deep that the kernel does not show its path, runs
-// there, too: only who was given a cgroup makes such a one, and the system's services are not so deep.
-// So does one with cgroups of version 1 whose tracer keeps dead threads: only on purpose (process.ErrDeadThreads).
-// A slot that only may hold it keeps it from nothing: ask first whether the process counts for a job.
+// agent's, or was left in a cgroup of HTCondor's daemons by users' code there. One that is in no slot, and in a cgroup
+// so deep that the kernel does not show its path, runs there, too: only who was given a cgroup makes such a one, and
+// the system's services are not so deep. So does one with cgroups of version 1 whose tracer keeps dead threads: only
+// on purpose (process.ErrDeadThreads). A slot that only may hold it keeps it from nothing: ask first whether the
+// process counts for a job.
 func (n Users) OfUser(pid int) bool {
 	if !n.OfAccount(pid) {
 		return false // first: the kernel may take long to say where it is
@@ -41,5 +42,25 @@ func (n Users) OfUser(pid int) bool {
 		slice, _, err := locate(n.Node, pid)
 		return slice == "" && err == nil
 	}
-	return errors.Is(err, process.ErrDeadThreads) || err == nil && slices.ContainsFunc(UserCgroups, in)
+	return errors.Is(err, process.ErrDeadThreads) ||
+		err == nil && (slices.ContainsFunc(UserCgroups, in) || left(n.Node, pid, unified(text)))
+}
+
+// left says whether a process in a cgroup of HTCondor's daemons left what started it: the setup of a login and file
+// transfer plugins run users' code there, below a starter. Nothing of HTCondor's own leaves its parents.
+func left(n Node, pid int, cgroup string) bool {
+	line, err := n.ancestry(pid)
+	if err != nil || cgroup == "" || line[len(line)-1].Parent > 1 {
+		return false
+	}
+	daemons, _ := n.Daemons.For(line[0].Started, n.DaemonCgroups) // with an error there may be more
+	if !slices.Contains(daemons, cgroup) {
+		return false
+	}
+	for _, p := range line {
+		if _, err := n.daemon(p.PID, starterProgram, startdProgram); err == nil {
+			return false
+		}
+	}
+	return n.Unchanged(line)
 }

@@ -42,6 +42,38 @@ func TestOfUser(t *testing.T) {
 	}
 }
 
+// TestOfUserBesideDaemons: what users' code leaves in the cgroup of HTCondor's daemons is a user's own. What a startd or a
+// starter runs there is not, nor are HTCondor's other daemons and programs of the system elsewhere.
+func TestOfUserBesideDaemons(t *testing.T) {
+	f := newFakeProc(t)
+	s := f.starter(100, "slot1_1")
+	text, err := f.fs().Cgroup(proctree.Startd)
+	if err != nil || unified(text) == "" {
+		t.Fatal(err, string(text))
+	}
+	daemons := unified(text)
+	for i, c := range []struct {
+		parent int
+		cgroup string
+		uid    uint32
+		want   bool
+	}{
+		{1, daemons, 1001, true},
+		{300, daemons, 1001, true},
+		{s.PID, daemons, 1001, false},
+		{proctree.Startd, daemons, 64, false},
+		{1, daemons, 0, false},
+		{1, "/system.slice/x.service", 1001, false},
+		{1, proctree.CgroupOf("slot1_1"), 1001, false},
+		{1 << 20, daemons, 1001, false}, // its parent cannot be read
+	} {
+		f.Add(proctree.Process{PID: 300 + i, Parent: c.parent, Comm: "x", UID: c.uid, Cgroup: c.cgroup})
+		if got := (Users{f.fs()}).OfUser(300 + i); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
+
 // TestOfUserInDeepCgroup: only users with cgroups of their own make such that the kernel does not show
 // the path. Outside of all slots such a process is a user's own; in a slot it is the job's.
 func TestOfUserInDeepCgroup(t *testing.T) {

@@ -13,12 +13,18 @@ import (
 // owners finds whose the processes are.
 type owners struct {
 	site Site
-	// known are whose the processes of earlier rounds were. Those of a slot never leave it.
+	// known are whose the processes of earlier rounds were. Those of a slot are its as long as its starter runs:
+	// a service manager of the account may take a process out of the slot, to outlive the job.
 	known map[process.ID]owned
 	// round are the processes of this round.
 	round map[process.ID]owned
+	// runs are the slots that were asked for in this round, with whether their starter runs.
+	runs map[SlotKey]bool
+	// entries are what each device listed when it was last read, by PID.
+	entries map[Device]map[int]listed
 	// running are those that were read from /proc already.
 	running *process.Running
+	proc    process.FS
 	// questions go on where the kernel takes long.
 	questions *deep.Questions[owned]
 }
@@ -31,8 +37,21 @@ type owned struct {
 	slot  SlotKey
 }
 
+// listed is a PID that a device lists from reading to reading. The driver keeps it after the end of the process,
+// for as long as another one has the files open by which it computed: a child, for example. The PID may be of a third
+// process then, which began later than the entry.
+type listed struct {
+	// since is the time of the first reading, in ticks since boot.
+	since uint64
+	// slot is that of its process; zero where it had none, or none was found before its end.
+	slot SlotKey
+	// ended: its process had ended at the last reading.
+	ended bool
+}
+
 func newOwners(site Site, proc process.FS) owners {
-	o := owners{site: site, known: map[process.ID]owned{}, running: process.NewRunning(proc)}
+	o := owners{site: site, known: map[process.ID]owned{}, running: process.NewRunning(proc), proc: proc,
+		entries: map[Device]map[int]listed{}}
 	o.questions = deep.NewQuestions(o.find)
 	return o
 }
@@ -41,40 +60,56 @@ func newOwners(site Site, proc process.FS) owners {
 // job, such as a display server's, is left out: it keeps neither jobs nor MPS servers from the device.
 func (o *owners) of(readings []gpu.Reading, wait time.Duration) map[Device]gpu.Measured[[]Process] {
 	o.running.Refresh() // drops those that have ended: what a GPU listed before has its PID still
-	o.round = make(map[process.ID]owned, len(o.known))
+	o.round, o.runs = make(map[process.ID]owned, len(o.known)), map[SlotKey]bool{}
 	found, questions := map[Device]gpu.Measured[[]Process]{}, map[string][]process.ID{}
+	latest := map[gpu.UUID]uint64{}
 	for _, r := range readings {
-		latest, err := process.TicksAt(r.At)
+		at, err := process.TicksAt(r.At)
 		if err != nil {
-			latest = ^uint64(0) // then a PID that was used again is not told from the first
+			at = ^uint64(0) // then a PID that was used again is not told from the first
 		}
+		latest[r.GPU] = at
 		for _, i := range r.Instances { // first: the GPU lists their processes again
-			found[Device{r.GPU, i.UUID}] = o.list(i.Processes, latest, string(i.UUID), questions)
+			d := Device{r.GPU, i.UUID}
+			found[d] = o.list(d, i.Processes, at, string(i.UUID), questions)
 		}
-		found[Device{GPU: r.GPU}] = o.list(r.Processes, latest, string(r.GPU), questions)
+		d := Device{GPU: r.GPU}
+		found[d] = o.list(d, r.Processes, at, string(r.GPU), questions)
 	}
 	maps.Copy(o.round, o.questions.Ask(questions)(time.Now().Add(wait)))
 	for d, list := range found {
-		found[d] = o.settled(list)
+		found[d] = o.settled(d, list, latest[d.GPU])
 	}
+	maps.DeleteFunc(o.entries, func(d Device, _ map[int]listed) bool {
+		_, read := latest[d.GPU]
+		_, listed := found[d]
+		return read && !listed // a MIG device that is gone
+	})
 	return found
 }
 
 // list are the processes of a device, each with its owner if that is known without a question.
 func (o *owners) list(
-	list gpu.Measured[[]gpu.DeviceProcess], latest uint64, group string, questions map[string][]process.ID,
+	d Device, list gpu.Measured[[]gpu.DeviceProcess], latest uint64, group string, questions map[string][]process.ID,
 ) gpu.Measured[[]Process] {
 	if !list.Known {
 		return gpu.Measured[[]Process]{}
 	}
 	out := make([]Process, len(list.Value))
 	for i, p := range list.Value {
-		out[i] = Process{DeviceProcess: p, Owner: OwnerEnded}
-		id, ok := o.running.Now(p.PID)
-		if !ok || id.Started > latest {
-			continue // it has ended, and its PID may be another process's already
+		e, had := o.entries[d][p.PID]
+		if !had {
+			e.since = latest
 		}
-		out[i].Started = id.Started
+		id, ok := o.running.Now(p.PID)
+		if !ok || id.Started > e.since {
+			out[i] = Process{DeviceProcess: p, Owner: OwnerEnded, Stays: e.ended}
+			if o.holds(e.slot) {
+				out[i].Slot = e.slot
+			}
+			continue
+		}
+		out[i] = Process{DeviceProcess: p, Started: id.Started}
 		of, asked := o.round[id] // on another device
 		if !asked {
 			if of, ok = o.before(id); !ok {
@@ -87,13 +122,26 @@ func (o *owners) list(
 	return gpu.Known(out)
 }
 
+// holds says whether a slot has its job still.
+func (o *owners) holds(slot SlotKey) bool {
+	if slot == (SlotKey{}) {
+		return false
+	}
+	runs, asked := o.runs[slot]
+	if !asked {
+		runs = slot.Starter == 0 || o.proc.Runs(process.ID{PID: slot.Starter, Started: slot.Started})
+		o.runs[slot] = runs
+	}
+	return runs
+}
+
 // before is what earlier rounds say of a process; false if it is asked for. One of no slot is asked for again: an
 // agent that starts learns of slots later, and a server may lose its control daemon. Until the answer what was known
 // counts. One that was never answered for is OwnerUnknown: nothing is done about it.
 func (o *owners) before(id process.ID) (of owned, known bool) {
 	was := o.known[id]
 	switch {
-	case was.owner == OwnerSlot, was.owner == OwnerServer && o.site.Server(id.PID, id.Started):
+	case was.owner == OwnerSlot && o.holds(was.slot), was.owner == OwnerServer && o.site.Server(id.PID, id.Started):
 		return was, true
 	case was.owner == OwnerNone:
 		return was, false
@@ -112,16 +160,28 @@ func (o *owners) find(id process.ID) owned {
 	return owned{owner: OwnerNone}
 }
 
-// settled has the answers. Graphics that may be a job's stays.
-func (o *owners) settled(list gpu.Measured[[]Process]) gpu.Measured[[]Process] {
+// settled has the answers, and notes them for the next reading. Graphics that may be a job's stays.
+func (o *owners) settled(d Device, list gpu.Measured[[]Process], latest uint64) gpu.Measured[[]Process] {
+	if !list.Known {
+		return list
+	}
+	was, now := o.entries[d], make(map[int]listed, len(list.Value))
 	for i := range list.Value {
-		if p := &list.Value[i]; p.Owner == OwnerUnknown || p.Owner == OwnerNone {
+		p := &list.Value[i]
+		if p.Owner == OwnerUnknown || p.Owner == OwnerNone {
 			of := o.round[process.ID{PID: p.PID, Started: p.Started}]
 			p.Owner, p.Slot = of.owner, of.slot
 		}
+		e, had := was[p.PID]
+		if !had {
+			e.since = latest
+		}
+		e.slot, e.ended = p.Slot, p.Owner == OwnerEnded
+		now[p.PID] = e
 	}
+	o.entries[d] = now
 	list.Value = slices.DeleteFunc(list.Value, func(p Process) bool {
-		return p.Graphics && p.Owner != OwnerSlot && p.Owner != OwnerUnknown
+		return p.Graphics && !p.OfSlot() && p.Owner != OwnerUnknown
 	})
 	return list
 }

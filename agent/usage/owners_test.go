@@ -258,3 +258,80 @@ func TestGraphicsThatMayBeAJobs(t *testing.T) {
 		t.Errorf("answered: %+v", d)
 	}
 }
+
+// TestProcessThatOutlivesItsJob: a process of a slot is the slot's as long as the slot's starter runs. A service manager of
+// its account may have taken it elsewhere, so then it is asked for again.
+func TestProcessThatOutlivesItsJob(t *testing.T) {
+	n := newNode(t)
+	n.process(t, 100, 1)
+	n.slots[100] = slot1
+	n.readings = []gpu.Reading{reads(gpuA, on(100, gib))}
+	s := n.sampler()
+	n.round(t, s)
+	delete(n.slots, 100)
+	owner := func() Owner {
+		d, _ := n.round(t, s).Device(wholeA)
+		return d.Processes.Value[0].Owner
+	}
+	if got := owner(); got != OwnerSlot {
+		t.Errorf("while the job runs it is of %q", got)
+	}
+	n.process(t, slot1.Starter, 7) // another process has the PID
+	if got := owner(); got != OwnerNone {
+		t.Errorf("after the job's end it is of %q", got)
+	}
+}
+
+// TestListedAfterItsEnd: the driver lists a process after its end while another one keeps its files open. It counts for the job that
+// it was seen in. Of one that was never seen it is not known whose it is, from the second reading on. A later process that
+// gets the PID is not taken for it, until the device once did not list the PID.
+func TestListedAfterItsEnd(t *testing.T) {
+	n := newNode(t)
+	n.process(t, 100, 1)
+	n.slots[100] = slot1
+	n.bookings = []Reservation{{Slot: slot1, Device: wholeA, Share: 1}}
+	s := n.sampler()
+	look := func(pids ...int) []Process {
+		var all []gpu.DeviceProcess
+		for _, pid := range pids {
+			all = append(all, on(pid, gib))
+		}
+		n.readings = []gpu.Reading{reads(gpuA, all...)}
+		d, _ := n.round(t, s).Device(wholeA)
+		return d.Processes.Value
+	}
+	memory := func() gpu.Measured[gpu.Bytes] {
+		u, _ := s.Snapshot().Slot(slot1, wholeA)
+		return u.Memory
+	}
+	look(100)
+	n.end(t, 100)
+	for range 3 {
+		if p := look(100)[0]; p.Owner != OwnerEnded || !p.OfSlot() || p.Unclear() || memory() != gpu.Known(gib) {
+			t.Errorf("of a job that was seen: %+v, %v", p, memory())
+		}
+	}
+	for i, unclear := range []bool{false, true, true} {
+		if p := look(100, 200)[1]; p.Owner != OwnerEnded || p.OfSlot() || p.Unclear() != unclear || memory() != (gpu.Measured[gpu.Bytes]{Value: gib, Known: !unclear}) {
+			t.Errorf("never seen, reading %d: %+v, %v", i, p, memory())
+		}
+	}
+	later, err := process.TicksAt(time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.process(t, 200, later)
+	n.slots[200] = slot1
+	if p := look(100, 200)[1]; p.Owner != OwnerEnded || !p.Unclear() {
+		t.Errorf("its PID is another process's: %+v", p)
+	}
+	look(100)
+	n.process(t, 200, 1)
+	if p := look(100, 200)[1]; p.Owner != OwnerSlot {
+		t.Errorf("a process of that PID: %+v", p)
+	}
+	n.process(t, slot1.Starter, 7)
+	if p := look(100)[0]; p.OfSlot() || !p.Unclear() {
+		t.Errorf("after the job's end: %+v", p)
+	}
+}

@@ -36,7 +36,11 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	return &node{proc: t.TempDir(), now: time.Unix(1700000000, 0), slots: map[int]SlotKey{}, servers: map[int]bool{}}
+	n := &node{proc: t.TempDir(), now: time.Unix(1700000000, 0), slots: map[int]SlotKey{}, servers: map[int]bool{}}
+	for _, starter := range []int{10, 11, 12, 13, 14, slot1.Starter, slot2.Starter} {
+		n.process(t, starter, 1)
+	}
+	return n
 }
 
 func (n *node) Read(context.Context) ([]gpu.Reading, error) { return n.readings, n.err }
@@ -66,6 +70,14 @@ func (n *node) processIn(t *testing.T, pid int, started uint64, state byte, thre
 	}
 	line := fmt.Sprintf("%d (a) job) %c 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 %d 0 %d 1 1\n", pid, state, threads, started)
 	if err := os.WriteFile(filepath.Join(dir, "stat"), []byte(line), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end ends a process.
+func (n *node) end(t *testing.T, pid int) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(n.proc, fmt.Sprint(pid))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -162,8 +174,8 @@ func TestAReusedPIDIsNotTheSameProcess(t *testing.T) {
 	}
 	n.process(t, 100, ^uint64(0)) // starts later than the reading
 	snap := n.round(t, s)
-	if len(snap.Slots) != 0 {
-		t.Errorf("a process that did not run when the GPU was read has memory: %+v", snap.Slots)
+	if u, _ := snap.Slot(slot2, wholeA); u.Processes != 0 || u.Memory != gpu.Known(gib) {
+		t.Errorf("a process that did not run when the GPU was read is not the one that has its memory: %+v", snap.Slots)
 	}
 }
 
@@ -217,7 +229,8 @@ func TestStaleDataIsDroppedAndComesBack(t *testing.T) {
 }
 
 // TestFirstThreadEnded: pthread_exit in main leaves a process that is a zombie by its
-// state and runs on in its other threads. Its memory is its slot's until the last ends.
+// state and runs on in its other threads. Its memory is its slot's until the last ends, and until the job ends where it
+// is still listed.
 func TestFirstThreadEnded(t *testing.T) {
 	n := newNode(t)
 	key := SlotKey{Slot: "slot1_1", Starter: 50, Started: 1}
@@ -231,6 +244,10 @@ func TestFirstThreadEnded(t *testing.T) {
 		t.Errorf("its memory is not its slot's: %+v", got)
 	}
 	n.processIn(t, 300, 1, 'Z', 1)
+	if got := n.round(t, s).Slots; len(got) != 1 || got[0].Memory != gpu.Known(gpu.Bytes(20<<30)) {
+		t.Errorf("the memory of a process that is gone is not its slot's: %+v", got)
+	}
+	n.end(t, key.Starter)
 	if d := n.round(t, s).Devices[0]; d.Unowned != 1 || d.UnownedMemory != gpu.Known(gpu.Bytes(20<<30)) {
 		t.Errorf("the memory of a process that is gone is nobody's: %+v", d)
 	}

@@ -67,7 +67,7 @@ func (s *Sampler) deviceUsage(d Device, r reading) DeviceUsage {
 	}
 	out.UnownedMemory.Known = true
 	for _, p := range r.processes.Value {
-		if p.Owner != OwnerSlot && p.Owner != OwnerServer {
+		if !p.OfSlot() && p.Owner != OwnerServer {
 			out.Unowned++
 			out.UnownedMemory = add(out.UnownedMemory, p.Memory)
 		}
@@ -96,10 +96,13 @@ func (s *Sampler) slotsOn(d Device, r reading, reservations []Reservation) []Slo
 		u.Cap = max(u.Cap, b.Cap)
 	}
 	for _, p := range r.processes.Value {
+		if !p.OfSlot() {
+			continue
+		}
+		u := at(p.Slot)
+		u.Memory = add(u.Memory, p.Memory)
 		if p.Owner == OwnerSlot {
-			u := at(p.Slot)
 			u.Processes++
-			u.Memory = add(u.Memory, p.Memory)
 		}
 	}
 	t := s.tracker(d)

@@ -71,12 +71,22 @@ type Process struct {
 	Started uint64
 	// Owner says whose it is.
 	Owner Owner
-	// Slot is set for OwnerSlot.
+	// Slot is set for OwnerSlot, and for OwnerEnded where the process was of a job that runs still. What it has then
+	// counts for that job.
 	Slot SlotKey
+	// Stays: it had ended at the reading before, too, so another process keeps what it has on the device.
+	Stays bool
 }
 
-// Unclear says that it may be any slot's.
-func (p Process) Unclear() bool { return p.Owner == OwnerUnknown }
+// OfSlot says that its memory counts for its slot.
+func (p Process) OfSlot() bool {
+	return p.Owner == OwnerSlot || p.Owner == OwnerEnded && p.Slot != SlotKey{}
+}
+
+// Unclear says that it may be any slot's, or that what keeps its memory may be.
+func (p Process) Unclear() bool {
+	return p.Owner == OwnerUnknown || p.Owner == OwnerEnded && p.Stays && !p.OfSlot()
+}
 
 // Owner says whose a process is.
 type Owner string
@@ -88,7 +98,7 @@ const (
 	OwnerServer Owner = "server"
 	// OwnerNone runs in no slot.
 	OwnerNone Owner = "none"
-	// OwnerEnded had ended before its slot could be found.
+	// OwnerEnded had ended when the device was read.
 	OwnerEnded Owner = "ended"
 	// OwnerUnknown runs, and the kernel has not said yet where: it may be anybody's.
 	OwnerUnknown Owner = "unknown"

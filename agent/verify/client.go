@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/accounts"
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/gpu/foreign"
@@ -58,7 +58,7 @@ func (v *Verifier) as(ctx context.Context, g *plan.GPU) (persona, error) {
 
 // accountWithGroup looks an account up in a database that may be on the network.
 func accountWithGroup(ctx context.Context, name string) (cuda.Account, error) {
-	u, err := starter.LookUp(ctx, name)
+	u, err := accounts.LookUp(ctx, name)
 	if err != nil {
 		return cuda.Account{}, err
 	}

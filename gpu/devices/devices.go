@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -147,10 +149,32 @@ func (p Proc) Read() (Capabilities, error) {
 	if text, err = p.read("driver/nvidia-caps/mig-minors"); err != nil {
 		return Capabilities{}, err
 	}
-	c := Capabilities{Major: major, Minors: parseMinors(text), GPUs: map[gpu.UUID]int{}}
+	gpus, err := p.gpus()
+	return Capabilities{Major: major, Minors: parseMinors(text), GPUs: gpus}, err
+}
+
+// gpuMajor is the driver's number for the nodes of GPUs (NV_MAJOR_DEVICE_NUMBER of open-gpu-kernel-modules).
+const gpuMajor = 195
+
+// Node is the number of a GPU's device node, /dev/nvidiaN. Errors match ErrUnknown where the driver does not tell.
+func (p Proc) Node(u gpu.UUID) (device uint64, err error) {
+	gpus, err := p.gpus()
+	if err != nil {
+		return 0, err
+	}
+	minor, ok := gpus[u]
+	if !ok {
+		return 0, fmt.Errorf("GPU %s: %w", u, ErrUnknown)
+	}
+	return unix.Mkdev(gpuMajor, uint32(minor)), nil
+}
+
+// gpus are the numbers of the GPUs by which the driver calls them.
+func (p Proc) gpus() (map[gpu.UUID]int, error) {
+	gpus := map[gpu.UUID]int{}
 	files, err := filepath.Glob(p.path("driver/nvidia/gpus/*/information"))
 	if err != nil {
-		return Capabilities{}, err
+		return nil, err
 	}
 	for _, name := range files {
 		text, err := os.ReadFile(name)
@@ -158,10 +182,10 @@ func (p Proc) Read() (Capabilities, error) {
 			continue // the GPU is gone; Rule says so for whom it matters
 		}
 		if u, minor, ok := parseInformation(text); ok {
-			c.GPUs[u] = minor
+			gpus[u] = minor
 		}
 	}
-	return c, nil
+	return gpus, nil
 }
 
 func (p Proc) read(name string) ([]byte, error) {

@@ -1,0 +1,61 @@
+// Package accounts finds accounts of the node by their names, in a database that may be on the network and hang.
+// Start at LookUp.
+package accounts
+
+import (
+	"context"
+	"fmt"
+	"os/user"
+	"time"
+)
+
+// lookupTimeout bounds one look into the account database, which may be on the
+// network and cannot be interrupted.
+const lookupTimeout = 3 * time.Second
+
+// Database finds accounts by name. A lookup that hangs keeps its place until
+// it returns, so that a database that does not answer costs a few goroutines at most.
+type Database struct {
+	places chan struct{}
+	find   func(name string) (*user.User, error)
+}
+
+// NewDatabase bounds the lookups of a function such as user.Lookup.
+func NewDatabase(find func(name string) (*user.User, error)) Database {
+	return Database{make(chan struct{}, 4), find}
+}
+
+// accountsOfNode is NSS: files, LDAP, SSSD.
+var accountsOfNode = NewDatabase(user.Lookup)
+
+// LookUp finds an account of the node by its name, within 3 s.
+func LookUp(ctx context.Context, name string) (*user.User, error) {
+	return accountsOfNode.LookUp(ctx, name)
+}
+
+// LookUp finds an account, or gives up after 3 s.
+func (d Database) LookUp(ctx context.Context, name string) (*user.User, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	select {
+	case d.places <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the account database does not answer (getent passwd %s): %w", name, ctx.Err())
+	}
+	type answer struct {
+		user *user.User
+		err  error
+	}
+	found := make(chan answer, 1) // buffered: the receiver may have given up
+	go func() {
+		defer func() { <-d.places }()
+		u, err := d.find(name)
+		found <- answer{u, err}
+	}()
+	select {
+	case a := <-found:
+		return a.user, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the account database does not answer (getent passwd %s): %w", name, ctx.Err())
+	}
+}
