@@ -19,12 +19,17 @@ var cpuParts = []struct{ name, cgroup string }{
 	{"HTCondor's daemons, starters and hooks", "system.slice/condor.service/leaf"},
 	{"the jobs and their supervisors", "system.slice/condor.service/htcondor"},
 	{"gpuslotd", "system.slice/gpuslotd.service"},
+	{"the control daemons", `system.slice/system-gpuslot\x2dmps.slice`},
+	{"the journal", "system.slice/systemd-journald.service"},
 	{"the node as a whole", "."},
 }
 
 // daemons are HTCondor's own, with their work and that of the processes that they waited
 // for: below the schedd these are shadows, below the startd starters with hooks and jobs.
-var daemons = []string{"condor_schedd", "condor_startd", "condor_procd", "condor_collector", "condor_negotiator", "condor_master", "condor_shared_port"}
+var daemons = []string{"condor_schedd", "condor_collector", "condor_negotiator", "condor_startd", "condor_procd", "condor_master", "condor_shared_port"}
+
+// elsewhere is how many of the daemons run on other machines than the worker node, but in a test's pool.
+const elsewhere = 3
 
 // parts are the names of what cpuTime returns, in order.
 func parts() []string {
@@ -35,7 +40,19 @@ func parts() []string {
 	for _, d := range daemons {
 		out = append(out, d, d+", what it waited for")
 	}
-	return out
+	return append(out, "the worker's part")
+}
+
+// worker is the time of a worker node, which is the last part, from all others: that of the node without
+// the access point with its shadows, the central manager, and the bench's own commands.
+func worker(all []time.Duration) (sum time.Duration) {
+	for _, t := range all[:len(cpuParts)-1] {
+		sum += t
+	}
+	for _, t := range all[len(cpuParts) : len(cpuParts)+2*elsewhere] {
+		sum -= t
+	}
+	return sum
 }
 
 // daemonTime is the CPU time of HTCondor's daemons on a node, in the order of parts.
@@ -82,7 +99,20 @@ func cpuTime(n *node.Node) ([]time.Duration, error) {
 		}
 	}
 	more, err := daemonTime(n)
-	return append(out, more...), err
+	out = append(out, more...)
+	return append(out, worker(out)), err
+}
+
+// measure returns a function that says what a node used since now, by part.
+func measure(n *node.Node) (used func() ([]time.Duration, error), err error) {
+	before, err := cpuTime(n)
+	return func() ([]time.Duration, error) {
+		now, err := cpuTime(n)
+		for i := range now {
+			now[i] -= before[i]
+		}
+		return now, err
+	}, err
 }
 
 // cgroupTime is usage_usec of cpu.stat, which the kernel keeps of every cgroup,
@@ -104,24 +134,36 @@ func cgroupTime(dir string) (time.Duration, error) {
 // round is what one pool did with the jobs.
 type round struct {
 	perSecond float64
+	took      time.Duration
 	// cpu is the time for each job, by part.
 	cpu []time.Duration
+	// rest is the time that the pool uses in a second at rest, by part: while the other pool has the jobs.
+	rest []time.Duration
 }
 
-// middleCPU is the median of the rounds' CPU time for each job, of one part.
-func middleCPU(rounds []round, part int) time.Duration {
+// started is what the starts cost in a part: without what the pool does at rest, too. That would be
+// more for each job the slower the machine is.
+func (r round) started(part int) time.Duration {
+	return r.cpu[part] - time.Duration(float64(r.rest[part])*r.took.Seconds()/manyJobs)
+}
+
+// resting is what a part uses in a second at rest.
+func (r round) resting(part int) time.Duration { return r.rest[part] }
+
+// medianOf is the median of the rounds, of one part.
+func medianOf(rounds []round, of func(round, int) time.Duration, part int) time.Duration {
 	var all []time.Duration
 	for _, r := range rounds {
-		all = append(all, r.cpu[part])
+		all = append(all, of(r, part))
 	}
 	return median(all).Round(10 * time.Microsecond)
 }
 
-// moreCPU is the median of what our jobs took more than those of the same round in the plain pool.
-func moreCPU(ours, plain []round, part int) time.Duration {
+// more is the median of what our pool took more than the plain pool in the same round.
+func more(ours, plain []round, of func(round, int) time.Duration, part int) time.Duration {
 	var all []time.Duration
 	for i, r := range ours {
-		all = append(all, r.cpu[part]-plain[i].cpu[part])
+		all = append(all, of(r, part)-of(plain[i], part))
 	}
 	return median(all).Round(10 * time.Microsecond)
 }
@@ -129,10 +171,16 @@ func moreCPU(ours, plain []round, part int) time.Duration {
 // cpuRows say where the two pools' CPU time went.
 func cpuRows(ours, plain []round) []row {
 	var rows []row
-	for i, name := range parts() {
-		a, b := middleCPU(ours, i), middleCPU(plain, i)
-		if a != 0 || b != 0 {
-			rows = append(rows, row{what: "  CPU for each job: " + name, got: fmt.Sprintf("%v, plain %v: %v more", a, b, moreCPU(ours, plain, i))})
+	for _, kind := range []struct {
+		name string
+		of   func(round, int) time.Duration
+	}{{"for each job", round.started}, {"a second at rest", round.resting}} {
+		for i, name := range parts() {
+			a, b := medianOf(ours, kind.of, i), medianOf(plain, kind.of, i)
+			if a != 0 || b != 0 {
+				rows = append(rows, row{what: fmt.Sprintf("  CPU %s: %s", kind.name, name),
+					got: fmt.Sprintf("%v, plain %v: %v more", a, b, more(ours, plain, kind.of, i))})
+			}
 		}
 	}
 	return rows
