@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/daemons"
+	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/release"
 	"github.com/gpuslot/gpuslot/agent/store"
@@ -18,12 +19,11 @@ import (
 	"github.com/gpuslot/gpuslot/mps"
 )
 
-// apply is one round: it reads what is wanted and what is, decides, and makes
-// the node so, in the only order that is safe. A compute mode is set before
-// the control daemon that opens the device; a control daemon is proven before
-// HTCondor is told of the GPU, because a job may start as soon as the resource
-// is advertised; MIG devices come before all of it. Repeating it without a change writes nothing. It is long
-// because it is straight: each step needs the ones before it.
+// apply is one round: it reads what is wanted and what is, decides, and makes the node so, in the only order that is
+// safe. A compute mode is set before the control daemon that opens the device. A control daemon is proven before
+// HTCondor is told of the GPU, because a job may start as soon as the resource is advertised. MIG devices come before
+// all of it. Repeating it without a change writes nothing. It is long because it is straight: each step needs the
+// ones before it.
 func (a *Agent) apply(ctx context.Context, reload bool) {
 	start := time.Now()
 	last := a.view.Load()
@@ -85,6 +85,12 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	}
 	if errInv == nil && refused == "" && v.planned {
 		a.sweeper.now()
+		during := *last // the nodes of devices that are made now are closed before they are there
+		during.instances = isolation.Between(last.instances, v.instances)
+		a.view.Store(&during)
+		if !last.planned || len(during.instances.Divided()) > len(last.instances.Divided()) {
+			a.nodes.Look(during.isolation, a.linkSupervisors)
+		}
 		n := a.planner.node(v, inv)
 		n.Still = a.before.unknown(v.config.Paths, a.jobs) != nil // a job's device is known by that plan alone
 		n.Closed = map[gpu.UUID]bool{}
@@ -187,10 +193,9 @@ func writePlan(paths config.Paths, p plan.Plan) error {
 	return err
 }
 
-// reopen gives the accounts of running jobs their access back where a
-// control daemon is another process than before: with a stopped unit systemd
-// removes the pipe directory and its ACL. Files that a daemon made since the last
-// round, or before an agent restricted them, are taken from all other accounts.
+// reopen gives the accounts of running jobs their access back where a control daemon is another process than before:
+// with a stopped unit systemd removes the pipe directory and its ACL. Files that a daemon made since the last round,
+// or before an agent restricted them, are taken from all other accounts.
 func reopen(pipes PipeAccess, list *access.List, old, new map[gpu.UUID]daemons.State) error {
 	var errs []error
 	for u, g := range new {

@@ -34,6 +34,7 @@ func (m *planner) plan(v *view, inv gpu.Inventory, start time.Time) {
 	p, err := plan.Build(v.next, m.layouts.Owned(m.withServers(v, inv)))
 	if err == nil {
 		if !p.Observe {
+			v.instances.Divide(layouts.Planned(p)) // users could open what is made before it is known
 			p.Divided = v.instances.Divided()
 		}
 		p = m.elastic.Follow(p, m.before.plan, start)
@@ -61,6 +62,7 @@ func (m *planner) plan(v *view, inv gpu.Inventory, start time.Time) {
 	default:
 		v.problem(err)
 	}
+	v.instances.Divide(layouts.Planned(v.plan))
 	v.present = layouts.Present(v.plan, inv)
 }
 

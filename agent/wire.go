@@ -41,7 +41,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/agent/verify"
 	"github.com/gpuslot/gpuslot/agent/waiting"
-	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/devices"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -169,7 +168,8 @@ func (a *Agent) newVerifier(o Options, p config.Paths) {
 func (a *Agent) newAdmission() {
 	a.admission = admission.New(admission.Options{
 		Node: func() admission.Node { return a.admitted.now() }, Jobs: a.jobs, Access: a.access,
-		Partitions: a.partitions, Elastic: a.elastic, Startds: slots{a.startds}, Processes: a.proc, Events: a.history,
+		Partitions: a.partitions, Elastic: a.elastic, Startds: startd.Ads{Startds: a.startds}, Processes: a.proc,
+		Events:  a.history,
 		Metrics: a.metrics, Log: a.log, Sweep: a.sweeper.now, Ended: a.sweeper.shutOut,
 		Changed: func() { nudge(a.wake) }, Entered: a.startds.Entered,
 	})
@@ -305,18 +305,6 @@ func (a *Agent) linkSupervisors() {
 	if err != nil {
 		a.log.Error("what supervisors read is not up to date", "err", err)
 	}
-}
-
-// slots are the ads of the startds' slots.
-type slots struct{ startds *startd.Startds }
-
-// Slots are the startds' own ads of their slots.
-func (s slots) Slots(ctx context.Context) (all []condor.Slot, err error) {
-	answers, err := s.startds.Slots(ctx)
-	for _, one := range answers {
-		all = append(all, one.Slots...)
-	}
-	return all, err
 }
 
 // work is what runs on the GPUs, as agent/daemons sees it.

@@ -129,7 +129,7 @@ func mayClose(p, own string) error {
 func (n *Nodes) OpenOutside() error {
 	n.turn.Lock()
 	defer n.turn.Unlock()
-	if n.kernel == nil || n.opened && !n.onDaemons() {
+	if n.kernel == nil || n.opened && !ruled(n.allDaemons()) {
 		return nil
 	}
 	daemons, err := n.htcondor.DaemonCgroups()

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/devices"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
@@ -60,6 +62,46 @@ func TestOutsideOfJobs(t *testing.T) {
 	}
 	if n.Round(now(), time.Now()); len(n.wall.by) != 3 {
 		t.Errorf("divided again: %v", n.wall.by)
+	}
+}
+
+// TestLooksOneByOne: a look that began before the node was divided does not take back what one after it closes.
+func TestLooksOneByOne(t *testing.T) {
+	n := newNode(t)
+	user := starter.UserCgroups[0]
+	n.cgroup(user)
+	whole := now()
+	whole.Instances = nil
+	began, divided := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(divided)
+		<-began
+		n.Look(now, func() {})
+	}()
+	n.Look(func() Conditions {
+		close(began)
+		select {
+		case <-divided: // it was let in
+		case <-time.After(100 * time.Millisecond):
+		}
+		return whole
+	}, func() {})
+	<-divided
+	if _, ok := n.on(user); !ok {
+		t.Error("users' programs are open")
+	}
+}
+
+// TestBetween: while layouts change, what was divided before and what is after count as divided.
+func TestBetween(t *testing.T) {
+	after := Instances{uuid(1): nil, uuid(2): nil, mig(3): {{GPU: uuid(2), ID: 3}}}
+	after.Divide([]gpu.UUID{uuid(2)})
+	got := Between(InstancesOnly([]gpu.UUID{uuid(1)}), after)
+	if want := []gpu.UUID{uuid(1), uuid(2)}; !slices.Equal(got.Divided(), want) || len(got[mig(3)]) != 1 {
+		t.Errorf("divided are %v of %v, want %v", got.Divided(), got, want)
+	}
+	if len(after.Divided()) != 1 || len(Between(nil, nil).Divided()) != 0 {
+		t.Error("it changes what it is given, or divides what nobody did")
 	}
 }
 

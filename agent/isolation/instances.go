@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
@@ -44,9 +45,23 @@ func InstancesOf(inv gpu.Inventory, before Instances) Instances {
 // InstancesOnly says that these GPUs are divided, while nothing else is known of them.
 func InstancesOnly(divided []gpu.UUID) Instances {
 	of := Instances{}
-	for _, u := range divided {
+	of.Divide(divided)
+	return of
+}
+
+// Divide counts these GPUs as divided, also before they are.
+func (of Instances) Divide(gpus []gpu.UUID) {
+	for _, u := range gpus {
 		of.divide(u)
 	}
+}
+
+// Between are the instances while layouts change: a GPU that was divided before counts as divided until it is known
+// what came of it.
+func Between(before, after Instances) Instances {
+	of := Instances{}
+	maps.Copy(of, after)
+	of.Divide(before.Divided())
 	return of
 }
 

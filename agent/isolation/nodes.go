@@ -140,6 +140,8 @@ type Nodes struct {
 
 	others others
 
+	// looks is held during a Look.
+	looks sync.Mutex
 	// turn is held from the look at a slice to the end of its change: the slice of
 	// a job that ended may get the next job's rule meanwhile.
 	turn sync.Mutex
@@ -191,8 +193,7 @@ func New(o Options) *Nodes {
 // each round.
 func (n *Nodes) Run(ctx context.Context, now func() Conditions, after func()) {
 	for ctx.Err() == nil {
-		n.Round(now(), time.Now())
-		after()
+		n.Look(now, after)
 		t := time.NewTimer(pace)
 		select {
 		case <-ctx.Done():
@@ -201,6 +202,15 @@ func (n *Nodes) Run(ctx context.Context, now func() Conditions, after func()) {
 		}
 		t.Stop()
 	}
+}
+
+// Look is one round, and what comes after it. It rests on the conditions of a moment in which no other look is under
+// way: one that began with older conditions takes nothing back.
+func (n *Nodes) Look(now func() Conditions, after func()) {
+	n.looks.Lock()
+	defer n.looks.Unlock()
+	n.Round(now(), time.Now())
+	after()
 }
 
 // Wake starts the next round now: a job has ended, or the conditions are others.

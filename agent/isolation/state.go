@@ -123,9 +123,9 @@ func (n *Nodes) allDaemons() map[starter.Cgroup]daemonCgroup {
 	return maps.Clone(n.daemons)
 }
 
-// onDaemons says whether a rule of this agent is on one of them.
-func (n *Nodes) onDaemons() bool {
-	for _, d := range n.allDaemons() {
+// ruled says whether a rule of this agent is on one of these cgroups.
+func ruled(cgroups map[starter.Cgroup]daemonCgroup) bool {
+	for _, d := range cgroups {
 		if d.rule.Major != 0 {
 			return true
 		}

@@ -14,7 +14,7 @@ func TestTogether(t *testing.T) {
 	n := newNode(t)
 	s, other := n.job(100, 1), n.starter(200, 2)
 	n.comes(s, other, n.starter(300, 3))
-	together.Methods(t, n.Nodes, now(), time.Now(), starter.Caller{Starter: s}, s, n.table.HeldBy(s), n.leaf(s), together.Except{"Run"},
+	together.Methods(t, n.Nodes, now(), time.Now(), starter.Caller{Starter: s}, s, n.table.HeldBy(s), n.leaf(s), together.Except{"Run", "Look"},
 		together.Call(func() {
 			n.admit(other, 2)
 			if err := n.CloseAtStart(now(), other, n.table.HeldBy(other), n.leaf(other)); err != nil {

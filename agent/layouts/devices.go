@@ -25,6 +25,17 @@ func Present(p plan.Plan, inv gpu.Inventory) map[gpu.UUID]bool {
 	return present
 }
 
+// Planned are the GPUs that have MIG devices by a plan, or are to get some: none of a node that gpuslot only observes.
+func Planned(p plan.Plan) (all []gpu.UUID) {
+	if p.Observe {
+		return nil
+	}
+	for _, g := range p.MIG {
+		all = append(all, g.UUID)
+	}
+	return all
+}
+
 // Isolated are the GPUs from whose MIG devices gpuslot keeps jobs by a plan, each once: none of
 // a node that it only observes.
 func Isolated(p plan.Plan) []gpu.UUID {

@@ -290,6 +290,18 @@ func (s *Startds) Slots(ctx context.Context) (all []Answer, err error) {
 	return all, err
 }
 
+// Ads are the slots of all startds together.
+type Ads struct{ *Startds }
+
+// Slots are the startds' own ads of their slots.
+func (a Ads) Slots(ctx context.Context) (all []condor.Slot, err error) {
+	answers, err := a.Startds.Slots(ctx)
+	for _, one := range answers {
+		all = append(all, one.Slots...)
+	}
+	return all, err
+}
+
 // statusOf are the startds that answered.
 func statusOf(all []Answer) []api.StatusStartd {
 	var out []api.StatusStartd
