@@ -23,7 +23,7 @@ const uuid0 gpu.UUID = "GPU-00000000-0000-4000-8000-000000000000"
 func TestUnits(t *testing.T) {
 	want := map[string][]string{
 		"gpuslotd.service": {
-			"Type=notify", "WatchdogSec=30s", "Restart=always", "Before=condor.service",
+			"Type=notify", "WatchdogSec=30s", "Restart=always", "Before=condor.service", "Before=cron.service crond.service atd.service",
 			"After=nvidia-persistenced.service", "Wants=gpuslotd.socket", "After=gpuslotd.socket", "RuntimeDirectory=gpuslot", "RuntimeDirectoryMode=0755",
 			"RuntimeDirectoryPreserve=yes", "StateDirectory=gpuslot", "ConfigurationDirectory=gpuslot",
 			"ExecStart=/usr/sbin/gpuslotd", "ExecReload=/bin/kill -HUP $MAINPID", "StartLimitIntervalSec=0",
