@@ -172,12 +172,31 @@ func TestRealSnippet(t *testing.T) {
 	if d := cmp.Diff(settingsIn(site), settingsIn(h.run(t, "condor_config_val", "-dump"))); d != "" {
 		t.Errorf("the snippet alone changes HTCondor's configuration (-site +snippet):\n%s", d)
 	}
-	h.write(t, "condor-closed.conf", string(ClosedNode("/usr/libexec/gpuslot")))
+	const starts = "TARGET.Owner != \"mallory\""
+	h.write(t, "config.d/60-site.conf", "START = "+starts+"\n") // of the site, read later
+	node := exampleNode(v100s(0))
+	h.write(t, "condor-closed.conf", string(ClosedNode(node)))
 	const closed = "/usr/libexec/gpuslot/gpuslot-condor inventory /dev/null"
 	if got := h.value(t, "MACHINE_RESOURCE_INVENTORY_GPUs"); got != closed {
 		t.Errorf("without the file the inventory is %q, want %q", got, closed)
 	}
+	wantStart := func(when, want string) {
+		t.Helper()
+		if got := h.value(t, "-subsystem", "STARTD", "START"); got != want {
+			t.Errorf("%s START is %q, want %q", when, got, want)
+		}
+	}
+	wantStart("where no GPU was divided", starts)
+	divided := examples()["follows"]
+	if !divided.supervisesAll() {
+		t.Fatal("jobs of this node wait for no rule")
+	}
+	h.write(t, "condor-closed.conf", string(ClosedNode(divided)))
+	wantStart("where a GPU was divided", "false")
+	h.write(t, "execution-point.conf", executionPoint(t, divided))
+	wantStart("with the file", starts)
 	h.write(t, "execution-point.conf", executionPoint(t, examples()["shared"]))
+	wantStart("with the file of a node that is not divided any more", starts)
 	const open = "/usr/libexec/gpuslot/gpuslot-condor inventory /run/gpuslot/condor/inventory.ad"
 	if got := h.value(t, "MACHINE_RESOURCE_INVENTORY_GPUs"); got != open {
 		t.Errorf("with the file the inventory is %q, want %q", got, open)

@@ -46,7 +46,7 @@ func (f Files) Write(ctx context.Context, n condor.Node, cfg config.Config) (gen
 	if err != nil {
 		return nil, err
 	}
-	if _, err := store.WriteIfChanged(ClosedFile(cfg.Paths), condor.ClosedNode(cfg.Paths.Libexec)); err != nil {
+	if _, err := store.WriteIfChanged(ClosedFile(cfg.Paths), condor.ClosedNode(n)); err != nil {
 		return nil, err
 	}
 	// A file that cannot be read has nothing that a starter could find.
