@@ -3,6 +3,7 @@ package mig
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,8 +55,8 @@ func describeHolder(h gpu.Holder) string {
 // holdersOf are all users of an instance but this process: those that NVML
 // lists, and those with its device nodes open, which may be about to start.
 func (p Proc) holdersOf(ctx context.Context, s gpu.MIGState, i gpu.Instance) []gpu.Holder {
-	nodes := p.nodes(s.Minor, i.ID)
-	having := p.having(ctx, func(f process.File) bool { return nodes[f.Device] })
+	nodes, unclear := p.nodes(s.Minor, i.ID)
+	having := append(unclear, p.having(ctx, func(f process.File) bool { return nodes[f.Device] })...)
 	return p.name(unique(slices.Concat(i.Holders, having)))
 }
 
@@ -88,16 +89,20 @@ func (p Proc) named(s gpu.MIGState) gpu.MIGState {
 }
 
 // nodes are the device numbers of a GPU instance and its compute instances. The
-// driver lists them by the GPU's minor number, not its index: gpu0/gi1/ci0/access 12.
-func (p Proc) nodes(minor, gi int) map[uint64]bool {
-	found := map[uint64]bool{}
-	all, _ := devices.Proc(p).Read() // none of a driver without this interface
+// driver lists them by the GPU's minor number, not its index: gpu0/gi1/ci0/access 12. If that
+// cannot be read, somebody unknown may hold one.
+func (p Proc) nodes(minor, gi int) (found map[uint64]bool, unclear []gpu.Holder) {
+	found = map[uint64]bool{}
+	all, err := devices.Proc(p).Read()
+	if err != nil && !errors.Is(err, devices.ErrNoCapabilities) { // a driver without this interface has none
+		unclear = []gpu.Holder{{Command: err.Error()}}
+	}
 	for name, number := range all.Minors {
 		if strings.HasPrefix(name, fmt.Sprintf("gpu%d/gi%d/", minor, gi)) {
 			found[unix.Mkdev(all.Major, number)] = true
 		}
 	}
-	return found
+	return found, unclear
 }
 
 // having are the processes with such an open file, without this one: the library itself opens

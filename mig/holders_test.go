@@ -91,6 +91,16 @@ func TestHolders(t *testing.T) {
 	if got := (Proc{Root: p.Root + "/none"}).holdersOf(t.Context(), gpu.MIGState{}, gpu.Instance{ID: 1}); len(got) != 1 {
 		t.Errorf("processes cannot be listed: %+v", got)
 	}
+	minors := filepath.Join(p.Root, "driver/nvidia-caps/mig-minors")
+	if err := errors.Join(os.Remove(minors), os.Mkdir(minors, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.holdersOf(t.Context(), gpu.MIGState{}, gpu.Instance{ID: 2}); len(got) == 0 || got[0].PID != 0 || !strings.Contains(got[0].Command, "mig-minors: is a directory") {
+		t.Errorf("the driver's list of nodes cannot be read: %+v", got)
+	}
+	if err := os.Remove(minors); err != nil {
+		t.Fatal(err)
+	}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if got := p.holdersOf(ended, s, i); len(got) != 3 || !strings.Contains(got[0].Command, "not all processes were looked at") {

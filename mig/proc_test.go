@@ -26,7 +26,11 @@ func FuzzNodes(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		for node := range (Proc{Root: root}).nodes(minor, gi) {
+		nodes, unclear := Proc{Root: root}.nodes(minor, gi)
+		if len(unclear) > 0 {
+			t.Errorf("%+v from %q", unclear, text)
+		}
+		for node := range nodes {
 			if unix.Major(node) != 509 || !strings.Contains(text, fmt.Sprint(unix.Minor(node))) {
 				t.Errorf("%d:%d from %q", unix.Major(node), unix.Minor(node), text)
 			}
