@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,14 +133,16 @@ func (o Options) directory() (dir string, remove func(well bool), err error) {
 		dir, err = os.MkdirTemp("", "gpuslot-bench-")
 		return dir, func(bool) { _ = os.RemoveAll(dir) }, err
 	}
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
+	dir = filepath.Clean(o.Out)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", nil, err
 	}
-	if _, err := os.Stat(filepath.Join(o.Out, bench.FileName)); err == nil {
-		return "", nil, show.Hint(fmt.Errorf("%s has a result already", o.Out),
-			"name a new directory with -o, or read that one with gpuslot bench --read")
+	err = os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) { // its owner may have put links into it
+		err = show.Hint(fmt.Errorf("%s is there already", dir),
+			"name a new directory with -o, or read the result in that one with gpuslot bench --read")
 	}
-	return o.Out, func(bool) {}, nil
+	return dir, func(bool) { _ = os.Remove(dir) }, err // one with files stays
 }
 
 // keep writes the result and what is printed of it.

@@ -1,6 +1,10 @@
 package measure
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,5 +46,34 @@ func TestWithoutCUDA(t *testing.T) {
 	got := withoutCUDA([]string{"A=1", "CUDA_MPS_PIPE_DIRECTORY=/x", "CUDA_VISIBLE_DEVICES=3", "NVIDIA_VISIBLE_DEVICES=all", "CUDA_HOME=/usr"})
 	if strings.Join(got, " ") != "A=1 CUDA_HOME=/usr" {
 		t.Error(got)
+	}
+}
+
+// TestNewDirectory: the result goes into a directory that is made for it. In one that is there a user may have put links.
+func TestNewDirectory(t *testing.T) {
+	at := t.TempDir()
+	for _, out := range []string{"new", "deep/er/new", "with-slash/"} {
+		out = at + "/" + out
+		dir, remove, err := Options{Out: out}.directory()
+		if err != nil || dir != filepath.Clean(out) {
+			t.Errorf("%s: %q, %v", out, dir, err)
+		}
+		if st, err := os.Stat(out); err != nil || !st.IsDir() {
+			t.Errorf("%s: %v", out, err)
+		}
+		if _, _, err := (Options{Out: out}).directory(); err == nil || !strings.Contains(err.Error(), "is there already") {
+			t.Errorf("%s again: %v", out, err)
+		}
+		remove(false)
+		if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s stays without a result: %v", out, err)
+		}
+	}
+	link := filepath.Join(at, "link")
+	if err := os.Symlink(filepath.Join(at, "elsewhere"), link); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := (Options{Out: link}).directory(); err == nil {
+		t.Error("a link was followed")
 	}
 }
