@@ -12,6 +12,8 @@ import (
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/test/together"
 )
 
 const (
@@ -94,6 +96,53 @@ func TestAccusedOfNobodyKnown(t *testing.T) {
 	})
 }
 
+// holders are the jobs of processes that run, by PID: what each holds of the node's GPUs.
+type holders map[int][]jobs.Job
+
+func (h holders) StarterOf(pid int) (starter.Starter, bool) {
+	return starter.Starter{ID: process.ID{PID: pid}}, len(h[pid]) > 0
+}
+
+func (h holders) HeldBy(s starter.Starter) []jobs.Job { return h[s.PID] }
+
+// TestNamed: it is the first process that the log names of a job on the GPU, with what is known of that job.
+func TestNamed(t *testing.T) {
+	job := func(u gpu.UUID, slot, id, owner string) jobs.Job {
+		return jobs.Job{Starter: starter.Starter{Slot: slot}, GPU: u, ID: id, Owner: owner}
+	}
+	f := New(holders{
+		1: {job(gpu0, "slot1_1@wn1", "1.0", "alice")},
+		2: {job(gpu1, "slot1_2@wn1", "2.0", "bob")},
+		3: {job(gpu1, "slot1_3@wn1", "3.0", ""), job(gpu0, "slot1_3@wn1", "3.0", "")},
+	})
+	f.Note(job(gpu0, "slot1_4@wn1", "", "dave"), []int{4}, time.Now())
+	for name, c := range map[string]struct {
+		pids []int
+		want string
+	}{
+		"nobody":                          {nil, ""},
+		"it runs":                         {[]int{1}, "process 1 of job 1.0 (slot1_1, alice)"},
+		"it has another GPU":              {[]int{2}, "process 2, which is of no job of gpuslot there"},
+		"it has this GPU, too":            {[]int{3}, "process 3 of job 3.0 (slot1_3)"},
+		"a sample showed it":              {[]int{4}, "process 4 of a job (slot1_4, dave)"},
+		"the second":                      {[]int{2, 1}, "process 1 of job 1.0 (slot1_1, alice)"},
+		"before one that a sample showed": {[]int{3, 4}, "process 3 of job 3.0 (slot1_3)"},
+	} {
+		var lines []string
+		for _, pid := range c.pids {
+			lines = append(lines, faultLine(pid))
+		}
+		if got := f.Of(gpu0, lines); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestTogether: samples come while logs are read.
+func TestTogether(t *testing.T) {
+	together.Methods(t, New(holders{}), jobs.Job{GPU: gpu0}, []int{1, 2}, time.Now(), gpu0, []string{faultLine(1)})
+}
+
 // TestSeenAreForgotten, so that their number is bounded, and a newer job's
 // process of the same number counts.
 func TestSeenAreForgotten(t *testing.T) {
@@ -107,6 +156,9 @@ func TestSeenAreForgotten(t *testing.T) {
 	}
 	if _, ok := f.seenOf(5, gpu1); ok {
 		t.Error("a process is of another GPU, too")
+	}
+	if f.ForgetUnseen(at.Add(kept)); len(f.seen) != 2 {
+		t.Errorf("it is forgotten too early: %v", f.seen)
 	}
 	f.ForgetUnseen(at.Add(kept + 1))
 	if _, ok := f.seenOf(5, gpu0); ok || len(f.seen) != 1 {
