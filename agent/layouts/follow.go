@@ -179,11 +179,7 @@ func placesOf(chip gpu.Chip, g plan.MIGGPU) (gpu.Layout, error) {
 		if err != nil {
 			return nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
 		}
-		for _, p := range w.Placed {
-			if !all.Contains(p) {
-				all = append(all, p)
-			}
-		}
+		all = append(all, w.Placed...)
 	}
 	return gpu.NewLayout(all...), nil
 }
@@ -193,10 +189,10 @@ func (l *Layouts) keepFree(
 	n *Node, states map[gpu.UUID]gpu.MIGState, reserved []mig.Reservation,
 ) (places []string) {
 	for _, r := range reserved {
-		s, known := states[r.GPU]
+		s := states[r.GPU]
 		for _, i := range s.Instances {
 			u, ok := i.UUID()
-			if !ok || !known || !r.Keep.Contains(i.Place) {
+			if !ok || !r.Keep.Contains(i.Place) {
 				continue
 			}
 			why := fmt.Sprintf("it is kept free for %s, for which jobs wait: see gpuslot mig plan",

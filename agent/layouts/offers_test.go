@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
@@ -93,5 +94,61 @@ func TestIdleDeviceThatIsClosed(t *testing.T) {
 		if rests := strings.Contains(s.Why, "jobs for 3g.20gb do not count"); rests == closed || len(s.Demand) != 1 || s.Demand[0].Profile != "3g.20gb" {
 			t.Errorf("closed %t: %+v", closed, s)
 		}
+	}
+}
+
+// TestAwaited: a device is for the largest profile that waits and is not larger than its own.
+func TestAwaited(t *testing.T) {
+	w := waits{
+		profiles: []plan.GPU{{Profile: "1g.5gb"}, {Profile: "2g.10gb"}, {Profile: "3g.20gb"}, {Profile: "7g.40gb"}},
+		by:       []api.StatusDemand{{Profile: "1g.5gb"}, {Profile: "2g.10gb", Jobs: 1}, {Profile: "7g.40gb", Jobs: 2}},
+	}
+	for device, want := range map[string]string{"1g.5gb": "", "2g.10gb": "2g.10gb", "3g.20gb": "2g.10gb", "7g.40gb": "7g.40gb", "4g.20gb": ""} {
+		if got := w.awaited(device); got != want {
+			t.Errorf("%s is for %q, want %q", device, got, want)
+		}
+	}
+}
+
+// TestOffers: how long devices have waited for work. A job takes time off it, a closed device gets none, and a look
+// that comes late counts for a short time.
+func TestOffers(t *testing.T) {
+	place := func(slot, device gpu.UUID) plan.GPU {
+		return plan.GPU{UUID: slot, Place: "3g.20gb", Profile: "3g.20gb", Parent: testGPU, Device: device}
+	}
+	n := &Node{Plan: plan.Plan{GPUs: []plan.GPU{place("place 1", "MIG-1"), place("place 2", "MIG-2")}}}
+	now := time.Unix(1000, 0)
+	o := offers{at: now}
+	look := func(after time.Duration, busy, closed bool) (rest, late []string) {
+		s := gpu.MIGState{MIGGPU: gpu.MIGGPU{Instances: []gpu.Instance{{}, device("MIG-9", gpu.Place{}), device("MIG-1", gpu.Place{}), device("MIG-2", gpu.Place{})}}}
+		if busy {
+			s.Instances[2].Holders = []gpu.Holder{{PID: 1}}
+		}
+		n.Closed = map[gpu.UUID]bool{"place 1": closed}
+		w := waits{profiles: []plan.GPU{{Profile: "3g.20gb"}}, by: []api.StatusDemand{{Profile: "3g.20gb", Jobs: 1}}}
+		now = now.Add(after)
+		return o.look(n, map[gpu.UUID]gpu.MIGState{testGPU: s}, &w, now)
+	}
+	for i, c := range []struct {
+		after        time.Duration
+		busy, closed bool
+		want         time.Duration
+	}{
+		{time.Minute, false, false, time.Minute}, {time.Hour, false, false, 3 * time.Minute}, {time.Minute, true, false, 2 * time.Minute},
+		{time.Minute, false, true, 2 * time.Minute}, {time.Minute, true, true, time.Minute}, {2 * time.Minute, true, false, 0},
+	} {
+		if rest, late := look(c.after, c.busy, c.closed); o.idle["MIG-1"] != c.want || len(o.idle) != 2 || len(rest)+len(late) > 0 {
+			t.Errorf("look %d: %v, want %s; %q rest, %q are late", i, o.idle, c.want, rest, late)
+		}
+	}
+	if rest, late := look(time.Minute, false, false); len(rest) > 0 || len(late) > 0 {
+		t.Errorf("before its time: %q rest, %q are late", rest, late)
+	}
+	o.idle = map[gpu.UUID]time.Duration{"MIG-1": offer - time.Minute, "MIG-2": offer}
+	if rest, late := look(time.Minute, false, false); len(rest) > 0 || !slices.Equal(late, []string{"3g.20gb"}) || len(o.idle) > 0 {
+		t.Errorf("in time: %q rest, %q are late, %v", rest, late, o.idle)
+	}
+	if rest, late := look(time.Minute, false, false); !slices.Equal(rest, []string{"3g.20gb"}) || len(late) > 0 || len(o.idle) > 0 {
+		t.Errorf("after it: %q rest, %q are late, %v", rest, late, o.idle)
 	}
 }

@@ -92,9 +92,7 @@ func (l *Layouts) logUnserved(how mig.Repartition, now []api.StatusUnserved) {
 // here is this node's part, for the policy.
 func (w waits) here() (ds []mig.Demand) {
 	for _, s := range w.by {
-		if s.Here > 0 {
-			ds = append(ds, demandOf(s, s.Here))
-		}
+		ds = append(ds, demandOf(s, s.Here))
 	}
 	return ds
 }

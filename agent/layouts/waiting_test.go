@@ -2,8 +2,10 @@ package layouts
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -82,5 +84,47 @@ func TestDeviceOf(t *testing.T) {
 		if got := DeviceOf(c.job, c.plans...); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
+	}
+}
+
+// TestWhatWaitsHere: jobs for several GPUs are none for a device. Of the others this node takes its part.
+func TestWhatWaitsHere(t *testing.T) {
+	n := followingNode(t, "suggest", "")
+	one := condor.Waiting{GPUs: 1, VRAM: 4096, Jobs: 100}
+	several := one
+	several.GPUs = 2
+	w := waitsHere(&n.plan, mig.Suggest, condor.Demand{Nodes: 10, Waiting: []condor.Waiting{several, one}})
+	if len(w.by) != 1 || w.by[0].Jobs != 100 || w.by[0].Here != 10 || w.other != 0 {
+		t.Errorf("%+v", w)
+	}
+	if got, want := w.here(), []mig.Demand{{Profile: "1g.5gb", Count: 10}}; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestAgeOfADemand is told in seconds.
+func TestAgeOfADemand(t *testing.T) {
+	got := demandOf(api.StatusDemand{Profile: "1g.5gb", Jobs: 5, Here: 3, WaitsSeconds: 90}, 4)
+	if want := (mig.Demand{Profile: "1g.5gb", Count: 4, Age: 90 * time.Second}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestLeaveLarge: devices of GPUs whose layout follows the work take no jobs that smaller ones serve while larger jobs
+// wait.
+func TestLeaveLarge(t *testing.T) {
+	w := waits{
+		profiles: []plan.GPU{{Profile: "1g.5gb", Pool: 5}, {Profile: "3g.20gb", Pool: 20}, {Profile: "7g.40gb", Pool: 40}},
+		by:       []api.StatusDemand{{Profile: "3g.20gb", Jobs: 1}},
+	}
+	p := &plan.Plan{MIG: []plan.MIGGPU{{UUID: "auto", Repartition: mig.Auto}, {UUID: "suggest", Repartition: mig.Suggest}}}
+	p.GPUs = []plan.GPU{
+		{UUID: "no place", Parent: "auto", Profile: "7g.40gb"}, {UUID: "small", Parent: "auto", Place: "x", Profile: "1g.5gb"},
+		{UUID: "another GPU's", Parent: "suggest", Place: "x", Profile: "7g.40gb"}, {UUID: "large", Parent: "auto", Place: "x", Profile: "7g.40gb"},
+	}
+	l := New(Options{})
+	l.below = map[gpu.UUID]plan.GPU{}
+	if l.leaveLarge(p, w); len(l.below) != 1 || l.below["large"].Profile != "1g.5gb" {
+		t.Errorf("%+v", l.below)
 	}
 }
