@@ -24,6 +24,7 @@ func TestMostBelow(t *testing.T) {
 		"one more":                {MostBelow, 0, true},
 		"as many, one below":      {MostBelow - 2, 1, false},
 		"one more, on two floors": {MostBelow / 2, MostBelow / 2, true},
+		"one more, in a part of its own of the list": {MostBelow - 513, 513, true}, // 256 are read at a time
 	} {
 		slice := t.TempDir()
 		for i := range c.in {
@@ -34,6 +35,33 @@ func TestMostBelow(t *testing.T) {
 		}
 		if got := list(slice); got.many != c.many || got.err != nil {
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestFindMany: of the slices that may hold a process the first counts, but for one that does hold it.
+func TestFindMany(t *testing.T) {
+	empty, many, holder := t.TempDir(), t.TempDir(), t.TempDir()
+	for i := range MostBelow {
+		mkdir(t, many, i)
+	}
+	if err := os.WriteFile(filepath.Join(holder, "cgroup.procs"), []byte("200\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	looks := Into([]string{empty, many, holder})
+	if f := looks.Find(300, time.Hour); f != (Found{Many: many}) {
+		t.Errorf("%+v", f)
+	}
+	if f := looks.Find(200, time.Hour); f != (Found{In: holder}) {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestUnlessGone: the end of a cgroup during a look is no error.
+func TestUnlessGone(t *testing.T) {
+	for err, want := range map[error]error{nil: nil, unix.ENOENT: nil, unix.ENODEV: nil, unix.EACCES: unix.EACCES} {
+		if got := unlessGone(err); got != want {
+			t.Errorf("%v became %v", err, got)
 		}
 	}
 }
@@ -75,6 +103,35 @@ func TestLooksAgain(t *testing.T) {
 			}
 			time.Sleep(time.Minute) // nothing of it stays
 		})
+	}
+}
+
+// TestHidden: a look is hidden when it has taken so long that nobody waits for it any more, until it ends.
+func TestHidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		l := Begin("hidden", func() int { <-hold; return 1 })
+		time.Sleep(Patient - 1)
+		early := l.Hidden()
+		time.Sleep(1)
+		if late := l.Hidden(); early || !late {
+			t.Errorf("hidden before its time %t, then %t", early, late)
+		}
+		close(hold)
+		if synctest.Wait(); l.Hidden() {
+			t.Error("hidden at its end")
+		}
+		time.Sleep(time.Minute) // nothing of it stays
+	})
+}
+
+// TestSlow: from when on a look is slow, so that its result counts for a while.
+func TestSlow(t *testing.T) {
+	const slow = 50 * time.Millisecond
+	for took, want := range map[time.Duration]time.Duration{0: 0, slow: 0, slow + 1: time.Second} {
+		if got := kept(took); got != want {
+			t.Errorf("%s: %s, want %s", took, got, want)
+		}
 	}
 }
 
