@@ -332,7 +332,7 @@ func (k *Keeper) Set(ctx context.Context, states map[gpu.UUID]State, wanted []mp
 		default:
 			was := states[r.GPU]
 			states[r.GPU] = was.next(w, r.Checked, r.Err)
-			if r.Err == nil && (r.Action == mps.Started || was.Wanted != w || was.Err != nil) {
+			if r.Err == nil && (r.Action == mps.Started || was.Err != nil) {
 				k.Events.Event(history.Event{
 					Kind: history.EventRestart, GPU: r.GPU, By: history.ByAgent,
 					Text: fmt.Sprintf("Its control daemon was set (%s): pid %d, limit %s.",

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,8 +48,13 @@ type node struct {
 	did []string
 	// deaf: a started daemon gets no flags.
 	deaf bool
-	// refuses is what servers answer that get limits.
-	refuses error
+	// fails has the errors of what is asked of daemons and others, by its name.
+	fails map[string]error
+	// deadline is that of one question. contexts are those of what was asked.
+	deadline time.Duration
+	mu       sync.Mutex
+	contexts []context.Context
+	beats    int
 	// comes is the state of a server that is asked for; empty if none comes. lines is the log.
 	comes mps.ServerStatus
 	lines []string
@@ -74,6 +80,7 @@ func newNode(t *testing.T, gpus int) *node {
 	n := &node{
 		t: t, paths: config.Paths{Run: t.TempDir()}, daemons: map[gpu.UUID]*daemon{}, busy: map[gpu.UUID]bool{},
 		owners: map[int]jobs.Job{}, started: map[int]uint64{}, counts: map[string]int{}, next: 100,
+		fails: map[string]error{}, deadline: time.Second,
 	}
 	for i := range gpus {
 		n.plan.GPUs = append(n.plan.GPUs, plan.GPU{
@@ -84,7 +91,7 @@ func newNode(t *testing.T, gpus int) *node {
 	n.culprits = culprits.New(n)
 	n.Keeper = New(Options{
 		Culprits: n.culprits, Daemons: n, Checks: n, Clients: clientsOf{n}, Servers: n, Logs: n, Partitions: n, Jobs: n, Access: n, Owners: n, Processes: n,
-		Work: n, Metrics: n, Events: n, Log: slog.New(slog.NewTextHandler(&n.log, nil)), Beat: func() {},
+		Work: n, Metrics: n, Events: n, Log: slog.New(slog.NewTextHandler(&n.log, nil)), Beat: func() { n.beats++ },
 	})
 	return n
 }
@@ -93,7 +100,7 @@ func newNode(t *testing.T, gpus int) *node {
 func (n *node) round() []error {
 	n.t.Helper()
 	now, problems := n.Round(n.t.Context(), Node{
-		Plan: &n.plan, Paths: n.paths, Wanted: n.Wanted(&n.plan), Last: n.now, Deadline: time.Second, Keep: n.keep,
+		Plan: &n.plan, Paths: n.paths, Wanted: n.Wanted(&n.plan), Last: n.now, Deadline: n.deadline, Keep: n.keep,
 	})
 	n.now = now
 	return problems
@@ -135,8 +142,19 @@ func (d *daemon) proof() mps.Checked {
 	}
 }
 
-func (n *node) Set(_ context.Context, wanted []mps.Wanted) (out []mps.Result, err error) {
+// asked notes a question with its context, and is its error.
+func (n *node) asked(ctx context.Context, what string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.contexts = append(n.contexts, ctx)
+	return n.fails[what]
+}
+
+func (n *node) Set(ctx context.Context, wanted []mps.Wanted) (out []mps.Result, err error) {
 	n.did = append(n.did, "set")
+	if err := n.asked(ctx, "set"); err != nil {
+		return nil, err
+	}
 	for _, w := range wanted {
 		r := mps.Result{GPU: w.GPU, Action: mps.Adopted}
 		d := n.daemons[w.GPU]
@@ -149,8 +167,10 @@ func (n *node) Set(_ context.Context, wanted []mps.Wanted) (out []mps.Result, er
 	}
 	for u := range n.daemons {
 		if !Wants(wanted, u) {
-			delete(n.daemons, u)
-			out = append(out, mps.Result{GPU: u, Action: mps.Stopped})
+			out = append(out, mps.Result{GPU: u, Action: mps.Stopped, Err: n.fails["stop"]})
+			if n.fails["stop"] == nil {
+				delete(n.daemons, u)
+			}
 		}
 	}
 	return out, nil
@@ -160,7 +180,8 @@ func (n *node) fault(u gpu.UUID, f mps.Fault, differs ...mps.Difference) error {
 	return &mps.Error{GPU: u, Fault: f, Text: "it is " + string(f), Differs: differs}
 }
 
-func (n *node) Check(_ context.Context, w mps.Wanted) (mps.Checked, error) {
+func (n *node) Check(ctx context.Context, w mps.Wanted) (mps.Checked, error) {
+	_ = n.asked(ctx, "check")
 	d := n.daemons[w.GPU]
 	switch {
 	case d == nil:
@@ -173,8 +194,11 @@ func (n *node) Check(_ context.Context, w mps.Wanted) (mps.Checked, error) {
 	return d.proof(), nil
 }
 
-func (n *node) Restart(_ context.Context, w mps.Wanted) mps.Result {
+func (n *node) Restart(ctx context.Context, w mps.Wanted) mps.Result {
 	n.did = append(n.did, "restart")
+	if err := n.asked(ctx, "restart"); err != nil {
+		return mps.Result{GPU: w.GPU, Err: err}
+	}
 	d := n.start(w.GPU)
 	d.limit = w.Limit
 	return mps.Result{GPU: w.GPU, Action: mps.Started, Checked: d.proof()}
@@ -196,39 +220,45 @@ func (n *node) QuickCheck(u gpu.UUID, p mps.Checked) (out mps.QuickCheck) {
 	return out
 }
 
-func (n *node) StartServer(_ context.Context, u gpu.UUID, uid uint32) error {
+func (n *node) StartServer(ctx context.Context, u gpu.UUID, uid uint32) error {
 	n.did = append(n.did, fmt.Sprintf("server of %d", uid))
+	if err := n.asked(ctx, "start"); err != nil {
+		return err
+	}
 	if n.comes != "" {
 		n.daemons[u].servers = []mps.Server{{ID: process.ID{PID: 70, Started: uint64(n.next)}, UID: uid, Status: n.comes}}
 	}
 	return nil
 }
 
-func (n *node) ShutdownServer(_ context.Context, u gpu.UUID, server int) error {
+func (n *node) ShutdownServer(ctx context.Context, u gpu.UUID, server int) error {
 	n.did = append(n.did, fmt.Sprintf("end server %d", server))
+	if err := n.asked(ctx, "end"); err != nil {
+		return err
+	}
 	n.daemons[u].servers = nil
 	return nil
 }
 
-func (n *node) SetServers(_ context.Context, w mps.Wanted, servers []int) (mps.Checked, error) {
+func (n *node) SetServers(ctx context.Context, w mps.Wanted, servers []int) (mps.Checked, error) {
 	n.did = append(n.did, fmt.Sprintf("set servers %v", servers))
 	n.daemons[w.GPU].stale = nil
-	return n.daemons[w.GPU].proof(), n.refuses
+	return n.daemons[w.GPU].proof(), n.asked(ctx, "set servers")
 }
 
-func (n *node) Log(context.Context, gpu.UUID, time.Time) ([]string, error) {
+func (n *node) Log(ctx context.Context, _ gpu.UUID, _ time.Time) ([]string, error) {
 	n.did = append(n.did, "log")
-	return n.lines, nil
+	return n.lines, n.asked(ctx, "log")
 }
 
 // clientsOf are the keeper's Clients.
 type clientsOf struct{ *node }
 
 func (c clientsOf) Servers(_ context.Context, u gpu.UUID) ([]mps.Server, error) {
-	return c.daemons[u].servers, nil
+	return c.daemons[u].servers, c.fails["servers"]
 }
 
-func (n *node) Drop() error { return nil }
+func (n *node) Drop() error { return n.fails["drop"] }
 
 func (n *node) Have(context.Context, *plan.GPU, process.ID, time.Duration) (string, bool) {
 	return n.why, n.other
@@ -279,5 +309,5 @@ func (n *node) Event(e history.Event)          { n.noted = append(n.noted, e.Tex
 
 func (n *node) TrimLog(gpu.UUID) error {
 	n.counts["trim"]++
-	return nil
+	return n.fails["trim"]
 }

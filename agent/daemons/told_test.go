@@ -62,7 +62,7 @@ func TestServersGetLimits(t *testing.T) {
 		`level=WARN msg="MPS servers had other limits`: nil, `level=ERROR msg="MPS servers keep other limits`: errors.New("no answer"),
 	} {
 		n := newNode(t, 1).tested()
-		n.refuses, n.daemons[uuid(0)].stale = refuses, []int{70}
+		n.fails["set servers"], n.daemons[uuid(0)].stale = refuses, []int{70}
 		if n.round(); strings.Count(n.log.String(), "other limits than their daemon") != 1 || !strings.Contains(n.log.String(), says) {
 			t.Errorf("%v: logged %s", refuses, &n.log)
 		}
