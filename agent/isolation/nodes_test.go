@@ -43,8 +43,9 @@ type wall struct {
 	mu  sync.Mutex
 	by  map[string]devices.Rule
 	err error
-	// keeps is why rules are not removed.
-	keeps error
+	// keeps is why rules are not removed, refuses why none is put. The cgroup has ended then, where ends is set.
+	keeps, refuses error
+	ends           bool
 }
 
 func (w *wall) Try(devices.Rule) error {
@@ -57,10 +58,14 @@ func (w *wall) Put(dir string, r devices.Rule) error {
 	defer w.enter()()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err == nil {
+	err := cmp.Or(w.err, w.refuses)
+	switch {
+	case err == nil:
 		w.by[dir] = r
+	case w.ends:
+		err = cmp.Or(os.RemoveAll(dir), err)
 	}
-	return w.err
+	return err
 }
 
 // enter begins a call, which takes the kernel some time, and leave ends it.
