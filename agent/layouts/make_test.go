@@ -131,3 +131,12 @@ func TestSecondGPU(t *testing.T) {
 		t.Errorf("there is %s, %+v", n.has(), out)
 	}
 }
+
+// TestOneStep is a change, too.
+func TestOneStep(t *testing.T) {
+	n := newNode(t, `"1g.5gb@0"`, "")
+	n.divide(`"1g.5gb@0, 1g.5gb@1"`, "")
+	if out := n.round(); !out.Changed || n.has() != "1g.5gb@0 1g.5gb@1" {
+		t.Errorf("there is %s, %+v", n.has(), out)
+	}
+}

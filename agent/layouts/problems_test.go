@@ -128,6 +128,25 @@ func TestKeepsWhileUnknown(t *testing.T) {
 	}
 }
 
+// stubborn is a GPU that destroys no instance.
+type stubborn struct{ *instances.GPU }
+
+func (stubborn) Destroy(context.Context, gpu.UUID, gpu.Place) error { return errNo }
+
+// TestCannotTakeBack: devices that cannot go are a problem, and go when they can.
+func TestCannotTakeBack(t *testing.T) {
+	n := newNode(t, `"3g.20gb@4"`, "")
+	n.executor.Hardware = stubborn{n.gpu}
+	n.divide("", "")
+	if out := n.round(); !strings.Contains(problems(out), "take back the MIG devices of "+string(testGPU)) || n.has() != "3g.20gb@4" {
+		t.Errorf("there is %s, %q", n.has(), out.Problems)
+	}
+	n.executor.Hardware = n.gpu
+	if out := n.round(); len(out.Problems) > 0 || n.has() != "" {
+		t.Errorf("there is %s, %q", n.has(), out.Problems)
+	}
+}
+
 // wasInMIGMode notes that the GPU was in MIG mode before it was divided.
 func (n *node) wasInMIGMode() {
 	n.t.Helper()
@@ -167,6 +186,18 @@ func TestLeavesWhatIsNotPlanned(t *testing.T) {
 		if n.Round(t.Context(), at); (n.has() != "") != (planned == testGPU) {
 			t.Errorf("%s is planned: there is %q", planned, n.has())
 		}
+	}
+}
+
+// TestLeavesBesideOneThatIsGone: a GPU that the node does not have any more keeps no other from being left.
+func TestLeavesBesideOneThatIsGone(t *testing.T) {
+	n := newNode(t, `"3g.20gb@4"`, "")
+	if err := n.noteMode("GPU-0", false); err != nil { // the first by its name
+		t.Fatal(err)
+	}
+	n.divide("", "")
+	if n.round(); n.has() != "" {
+		t.Errorf("there is %s, %q", n.has(), n.out.Problems)
 	}
 }
 

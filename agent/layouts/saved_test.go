@@ -89,6 +89,9 @@ func TestLayoutThatDoesNotFollow(t *testing.T) {
 	if n.ask(wantsThree); n.has() != had || n.followed != 0 || !strings.Contains(n.log.String(), "MIG layout did not follow") {
 		t.Errorf("there is %s, %d layouts followed, logged %s", n.has(), n.followed, &n.log)
 	}
+	if !strings.Contains(problems(n.out), "MIG layout of "+string(testGPU)+": ") {
+		t.Errorf("%q", n.out.Problems)
+	}
 	if is := n.gpu.S.Chip.Format(n.gpu.S.Layout()); n.saved.Chosen[testGPU] != is {
 		t.Errorf("%s is chosen, %s is there", n.saved.Chosen[testGPU], is)
 	}
@@ -98,5 +101,18 @@ func TestLayoutThatDoesNotFollow(t *testing.T) {
 	}
 	if n.followed != 1 || !strings.HasSuffix(n.has(), "3g.20gb@4") {
 		t.Errorf("afterwards there is %s, %d layouts followed", n.has(), n.followed)
+	}
+}
+
+// TestEachSteeredGPU: one that has its layout keeps no other from being looked at.
+func TestEachSteeredGPU(t *testing.T) {
+	n := newNode(t, `"3g.20gb@4"`, "")
+	n.saved.Chosen = map[gpu.UUID]string{testGPU: "3g.20gb@4", "GPU-1": "7g.40gb@0"}
+	if err := n.land(t.Context(), []gpu.UUID{testGPU, "GPU-1"}); err != nil || n.followed != 1 || n.saved.Chosen["GPU-1"] != "3g.20gb@4" {
+		t.Errorf("%v, %d followed, chosen are %q", err, n.followed, n.saved.Chosen)
+	}
+	n.executor.Hardware = &unsteady{GPU: n.gpu, err: errNo}
+	if err := n.land(t.Context(), []gpu.UUID{testGPU}); err == nil {
+		t.Error("a GPU that does not answer is no error")
 	}
 }
