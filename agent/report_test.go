@@ -117,3 +117,69 @@ func TestProblems(t *testing.T) {
 		t.Errorf("%q", v.noStart())
 	}
 }
+
+// TestChangesAreLogged: what a round found is logged when it is new. The service manager hears of each round.
+func TestChangesAreLogged(t *testing.T) {
+	var log strings.Builder
+	to := slog.New(slog.NewTextHandler(&log, nil))
+	m := &fakeManager{}
+	r := reporter{history: history.NewWriter(config.Paths{}, to), heart: &heart{manager: m, log: to}, before: &before{}, log: to}
+	at := time.Unix(1000, 0)
+	planned := func(applied time.Time, problems ...string) *view {
+		return &view{planned: true, applied: applied, problems: problems, plan: plan.Plan{Schema: plan.Schema, Warnings: []string{"a warning"}}}
+	}
+	closed, rejected := planned(at), planned(at)
+	closed.closed, rejected.configError = "no driver", "a wrong key"
+	for name, c := range map[string]struct {
+		old, new *view
+		want     []string
+	}{
+		"nothing":        {planned(at, "a"), planned(at, "a"), nil},
+		"no plan":        {&view{}, &view{applied: at}, nil},
+		"the first plan": {&view{}, planned(at), []string{"The node's first plan", "a warning"}},
+		"an equal plan":  {planned(at), planned(at.Add(1)), []string{"a warning"}},
+		"a problem":      {planned(at, "a"), planned(at, "a", "b"), []string{"msg=problem err=b"}},
+		"it closes":      {planned(at), closed, []string{"no GPU takes jobs"}},
+		"still closed":   {closed, closed, nil},
+		"it opens":       {closed, planned(at), []string{"GPUs are offered again"}},
+		"rejected":       {planned(at), rejected, []string{"configuration rejected"}},
+		"still rejected": {rejected, rejected, nil},
+		"mended":         {rejected, planned(at), nil},
+	} {
+		log.Reset()
+		m.said = nil
+		r.changes(c.old, c.new)
+		lines := strings.Count(log.String(), "\n")
+		for _, want := range c.want {
+			if !strings.Contains(log.String(), want) {
+				lines = -1
+			}
+		}
+		if lines != len(c.want) || len(m.said) != 1 {
+			t.Errorf("%s: logged %s, want %q; told %q", name, log.String(), c.want, m.said)
+		}
+	}
+}
+
+// TestNewsOfAPlan: the first plan of an agent is compared with that of the agent before it.
+func TestNewsOfAPlan(t *testing.T) {
+	two := plan.Plan{Schema: plan.Schema, GPUs: []plan.GPU{{UUID: "GPU-1"}, {UUID: "GPU-2"}}}
+	one := plan.Plan{Schema: plan.Schema, GPUs: two.GPUs[:1]}
+	for name, c := range map[string]struct {
+		before plan.Plan
+		old    view
+		want   int // lines, besides that of a first plan
+	}{
+		"the first":                {plan.Plan{}, view{}, 0},
+		"after an agent with one":  {one, view{}, 1},
+		"after an agent with both": {two, view{}, 0},
+		"after one with one":       {two, view{planned: true, plan: one}, 1},
+	} {
+		r := reporter{before: &before{plan: c.before}}
+		news := r.newsOf(&c.old, &view{planned: true, plan: two})
+		first := len(news) == 1 && strings.HasPrefix(news[0], "The node's first plan, for 2 GPUs")
+		if first != (name == "the first") || !first && len(news) != c.want {
+			t.Errorf("%s: %q", name, news)
+		}
+	}
+}
