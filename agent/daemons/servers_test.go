@@ -105,3 +105,16 @@ func TestCulpritOfAnEvent(t *testing.T) {
 		}
 	}
 }
+
+// TestLogOfAFault: it is read from the last answer without the fault on, or for a while back where there was none.
+func TestLogOfAFault(t *testing.T) {
+	at := time.Unix(10000, 0)
+	first := ServerState{}.next(serverIn(mps.Faulted), at)
+	if !first.before.Equal(at.Add(-culpritBack)) {
+		t.Errorf("the first answer: from %s on", first.before)
+	}
+	later := ServerState{}.next(nil, at).next(serverIn(mps.Faulted), at.Add(time.Minute)).next(serverIn(mps.Faulted), at.Add(time.Hour))
+	if !later.before.Equal(at) {
+		t.Errorf("a later one: from %s on", later.before)
+	}
+}

@@ -160,6 +160,9 @@ func TestInstancesOf(t *testing.T) {
 		if !slices.Equal(got.Divided(), c.want) || (Conditions{Instances: got}).Divided() != (c.want != nil) {
 			t.Errorf("%s: divided are %v", name, got.Divided())
 		}
+		if has, known := got[uuid(1)]; !known || len(has) > 0 {
+			t.Errorf("%s: the other GPU has %v, known %t", name, has, known)
+		}
 		if want := []devices.Instance{{GPU: uuid(0), ID: 3}}; slices.Equal(got[mig(3)], want) != c.device {
 			t.Errorf("%s: the device has %v", name, got[mig(3)])
 		}

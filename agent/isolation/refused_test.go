@@ -63,6 +63,7 @@ func TestEndsMeanwhile(t *testing.T) {
 func TestNoJobsRule(t *testing.T) {
 	n := newNode(t)
 	n.job(100, 3)
+	n.cgroup(condorService)
 	n.wall.err = errNo
 	if n.Round(now(), time.Now()); len(n.Warnings()) != 1 || n.Enforced() || n.counts.of(Missing) > 0 {
 		t.Errorf("warnings %q, enforced %t, counted %v", n.Warnings(), n.Enforced(), n.counts.by)
@@ -104,6 +105,29 @@ func TestRuleOutsideStays(t *testing.T) {
 	}
 }
 
+// TestRuleOutsideAgain: where a GPU is divided after a time in which none was, the rules go again with the division.
+func TestRuleOutsideAgain(t *testing.T) {
+	n := newNode(t)
+	n.job(100, 3)
+	n.cgroup(condorService)
+	whole := now()
+	whole.Instances = nil
+	for range 2 {
+		if n.Round(whole, time.Now()); !n.opened {
+			t.Error("rules may be left")
+		}
+		if _, on := n.on(condorService); on {
+			t.Error("a rule stays")
+		}
+		if n.Round(now(), time.Now()); len(n.Warnings()) > 0 {
+			t.Errorf("%q", n.Warnings())
+		}
+		if _, on := n.on(condorService); !on {
+			t.Error("no rule is put")
+		}
+	}
+}
+
 // removes ends a cgroup with all below it.
 func (n *node) removes(p string) {
 	n.t.Helper()
@@ -135,6 +159,7 @@ func TestDaemonsNotKnown(t *testing.T) {
 	}
 	is := now()
 	is.JobCgroups = false
+	n.cgroup("/b")
 	for cgroup, want := range map[string]error{"/b": errNo, condorService: nil} {
 		if err := n.Starts(is, starter.Caller{Hook: true, Starter: s, Cgroup: cgroup}); !errors.Is(err, want) || (err == nil) != (want == nil) {
 			t.Errorf("in %s: %v", cgroup, err)
