@@ -49,11 +49,12 @@ func (v *view) ready(b board, r Reservation) bool {
 
 // upkeep ends reservations whose reason or hope is gone.
 func (v *view) upkeep() {
+	if v.rules.Repartition != Auto {
+		v.past.Reservations = nil
+		return
+	}
 	var kept []Reservation
 	for _, r := range v.past.Reservations {
-		if v.rules.Repartition != Auto {
-			break
-		}
 		i := slices.IndexFunc(v.boards, func(b board) bool { return b.gpu.UUID == r.GPU })
 		if i >= 0 {
 			r = v.progress(v.boards[i], r)
