@@ -13,6 +13,7 @@ import (
 func TestTogether(t *testing.T) {
 	n := newNode(t)
 	s, other := n.job(100, 1), n.starter(200, 2)
+	n.cgroup(condorService)
 	n.comes(s, other, n.starter(300, 3))
 	together.Methods(t, n.Nodes, now(), time.Now(), starter.Caller{Starter: s}, s, n.table.HeldBy(s), n.leaf(s), together.Except{"Run", "Look"},
 		together.Call(func() {
