@@ -3,6 +3,7 @@ package daemons
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -125,6 +126,29 @@ func TestSelfTestThatCannotBeMade(t *testing.T) {
 			if closed := s.Closed() != ""; closed != (c.round > 0 && i+1 >= c.round) || s.SelfTest.over != (i+1 >= c.round && (c.round > 0 || i > 0)) {
 				t.Errorf("%s, round %d: closed %t, %+v", what, i, closed, s.SelfTest)
 			}
+		}
+	}
+}
+
+// TestServerThatIsWell: it ends what was known of a failure, whoever asked for it.
+func TestServerThatIsWell(t *testing.T) {
+	failed := SelfTest{failure: "no memory", noDevice: true, tries: 3}
+	at := time.Unix(10000, 0)
+	for name, c := range map[string]struct {
+		server mps.Server
+		well   bool
+	}{
+		"active":                   {mps.Server{Status: mps.Active}, true},
+		"in FAULT":                 {mps.Server{Status: mps.Faulted, ThreadPercentage: "100.0"}, false},
+		"of which no state is had": {mps.Server{ThreadPercentage: "100.0"}, true},
+		"that does not answer":     {mps.Server{}, false},
+	} {
+		want := failed
+		if c.well {
+			want = SelfTest{well: at}
+		}
+		if got := failed.seen(mps.Checked{At: at, States: []mps.Server{c.server}}); got != want {
+			t.Errorf("a server %s: %+v", name, got)
 		}
 	}
 }
