@@ -192,7 +192,7 @@ func TestLeavesWhatIsNotPlanned(t *testing.T) {
 // TestLeavesBesideOneThatIsGone: a GPU that the node does not have any more keeps no other from being left.
 func TestLeavesBesideOneThatIsGone(t *testing.T) {
 	n := newNode(t, `"3g.20gb@4"`, "")
-	if err := n.noteMode("GPU-0", false); err != nil { // the first by its name
+	if err := n.noteMode("GPU-00000000-0000-4000-0000-000000000000", false); err != nil { // the first by its name
 		t.Fatal(err)
 	}
 	n.divide("", "")
