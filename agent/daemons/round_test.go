@@ -1,6 +1,7 @@
 package daemons
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -112,4 +113,29 @@ func TestFlagsOfNoPlan(t *testing.T) {
 	if has, _ := n.flagsDiffer(g, process.ID{PID: 7}); has != "" {
 		t.Errorf("of a process without arguments: %s", has)
 	}
+}
+
+// partitionsOf are those of one daemon, which lacks some.
+type partitionsOf struct {
+	*node
+	pid int
+}
+
+func (p partitionsOf) Have(_ context.Context, _ *plan.GPU, daemon process.ID, _ time.Duration) (why string, other bool) {
+	if daemon.PID == p.pid {
+		return "they are others", true
+	}
+	return "", false
+}
+
+// TestPartitionsOfTheNextDaemon: a GPU whose daemon was restarted for its partitions opens in the same round.
+func TestPartitionsOfTheNextDaemon(t *testing.T) {
+	n := newNode(t, 1)
+	n.plan.GPUs[0].Threads = plan.Threads{Policy: config.ThreadsPartitioned}
+	n.tested()
+	n.Partitions = partitionsOf{n, n.daemons[uuid(0)].id.PID}
+	if n.round(); !strings.HasPrefix(n.since(), "restart") {
+		t.Error("not restarted")
+	}
+	n.says("")
 }
