@@ -43,6 +43,8 @@ type wall struct {
 	mu  sync.Mutex
 	by  map[string]devices.Rule
 	err error
+	// puts counts the rules that were put.
+	puts int
 	// keeps is why rules are not removed, refuses why none is put. The cgroup has ended then, where ends is set.
 	keeps, refuses error
 	ends           bool
@@ -58,6 +60,7 @@ func (w *wall) Put(dir string, r devices.Rule) error {
 	defer w.enter()()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.puts++
 	err := cmp.Or(w.err, w.refuses)
 	switch {
 	case err == nil:

@@ -45,6 +45,18 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestRuleIsPutOnce: rounds leave the rules that are there.
+func TestRuleIsPutOnce(t *testing.T) {
+	n := newNode(t)
+	n.job(100, 3)
+	n.cgroup(condorService)
+	for range 3 {
+		if n.Round(now(), time.Now()); n.wall.puts != 2 {
+			t.Errorf("%d rules were put", n.wall.puts)
+		}
+	}
+}
+
 // TestEndsMeanwhile: a cgroup that ends while it gets its rule is no warning. The job there does not start.
 func TestEndsMeanwhile(t *testing.T) {
 	n := newNode(t)
