@@ -189,13 +189,21 @@ func TestLeavesWhatIsNotPlanned(t *testing.T) {
 	}
 }
 
-// TestLeavesBesideOneThatIsGone: a GPU that the node does not have any more keeps no other from being left.
-func TestLeavesBesideOneThatIsGone(t *testing.T) {
+// TestLeavesBesideAnother: a GPU that stays, or that the node does not have any more, keeps no other from its turn.
+func TestLeavesBesideAnother(t *testing.T) {
+	const first = gpu.UUID("GPU-00000000-0000-4000-0000-000000000000") // by its name
 	n := newNode(t, `"3g.20gb@4"`, "")
-	if err := n.noteMode("GPU-00000000-0000-4000-0000-000000000000", false); err != nil { // the first by its name
+	if err := n.noteMode(first, false); err != nil {
 		t.Fatal(err)
 	}
 	n.divide("", "")
+	at := n.now()
+	at.Inventory.GPUs = append(at.Inventory.GPUs, gpu.GPU{UUID: first})
+	n.unknown = "the job in slot1_1 is not known"
+	if out := n.Round(t.Context(), at); len(out.Problems) != 2 || n.has() == "" {
+		t.Errorf("there is %s, %q", n.has(), out.Problems)
+	}
+	n.unknown = ""
 	if n.round(); n.has() != "" {
 		t.Errorf("there is %s, %q", n.has(), n.out.Problems)
 	}
