@@ -85,7 +85,7 @@ func TestNoJobsRule(t *testing.T) {
 	if n.Round(whole, time.Now()); len(n.Warnings()) > 0 || !n.Enforced() {
 		t.Errorf("not divided: warnings %q, enforced %t", n.Warnings(), n.Enforced())
 	}
-	n.kernel = nil
+	n.kernel, n.opened = nil, false
 	if n.Round(now(), time.Now()); len(n.Warnings()) > 0 || n.Enforced() {
 		t.Errorf("without a kernel: warnings %q, enforced %t", n.Warnings(), n.Enforced())
 	}

@@ -16,7 +16,10 @@ func TestTogether(t *testing.T) {
 	n.cgroup(condorService)
 	n.comes(s, other, n.starter(300, 3))
 	together.Methods(t, n.Nodes, now(), time.Now(), starter.Caller{Starter: s}, s, n.table.HeldBy(s), n.leaf(s), together.Except{"Run", "Look"},
-		together.Call(func() { n.has(s) }),
+		together.Call(func() {
+			n.enter(starter.Cgroup{Path: "another slot's"}, heldNodes{starter: s})
+			n.has(other)
+		}),
 		together.Call(func() {
 			n.admit(other, 2)
 			if err := n.CloseAtStart(now(), other, n.table.HeldBy(other), n.leaf(other)); err != nil {

@@ -2,6 +2,7 @@ package layouts
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,7 @@ func TestPaceOfAChange(t *testing.T) {
 			time.Sleep(3*interval + changePace/2)
 			return mig.Outcome{End: mig.ReachedWanted}, errNo
 		})
-		if out.End != mig.ReachedWanted || err != errNo || n.beats != int(3*interval/changePace) || n.probes != 3 {
+		if out.End != mig.ReachedWanted || !errors.Is(err, errNo) || n.beats != int(3*interval/changePace) || n.probes != 3 {
 			t.Errorf("%+v, %v, %d beats, %d probes", out, err, n.beats, n.probes)
 		}
 	})
