@@ -11,6 +11,6 @@ func TestTogether(t *testing.T) {
 	look := func(key string) func() {
 		return func() { Begin(key, func() int { return 1 }).Within(Patient) }
 	}
-	together.Calls(look("a"), look("a"), look("b"), look("c"))
+	together.Calls(look("together 1"), look("together 1"), look("together 2"), look("together 3"))
 	together.Methods(t, &List{}, uint64(0), func() ([]string, error) { return nil, nil })
 }
