@@ -119,20 +119,16 @@ func (d *Daemon) notRunning() error {
 }
 
 // lockOwner says whether a file is locked, and by which PID; 0 or -1 if the kernel
-// names none. The locks of all daemons are looked at each second, so it does without package os, which
-// makes more than twice the system calls.
+// names none.
 func lockOwner(path string) (pid int, held bool, err error) {
-	f, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	for errors.Is(err, unix.EINTR) {
-		f, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return 0, false, &fs.PathError{Op: "open", Path: path, Err: err}
+		return 0, false, err
 	}
-	defer func() { _ = unix.Close(f) }() // nothing was written
+	defer f.Close()
 	// We never lock this file ourselves: closing it would drop our lock.
 	l := unix.Flock_t{Type: unix.F_WRLCK}
-	if err := unix.FcntlFlock(uintptr(f), unix.F_GETLK, &l); err != nil {
+	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &l); err != nil {
 		return 0, false, fmt.Errorf("read the lock on %s: %w", path, err)
 	}
 	if l.Type == unix.F_UNLCK {
