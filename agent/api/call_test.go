@@ -60,6 +60,14 @@ func agent(answer func(Request) Reply) func(net.Conn) {
 	}
 }
 
+// patient is a context for an answer that comes, however slow the machine is.
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func TestCall(t *testing.T) {
 	var got Request
 	socket := listen(t, agent(func(r Request) Reply {
@@ -67,7 +75,7 @@ func TestCall(t *testing.T) {
 		return Reply{Grant: &Grant{Environment: map[string]string{"A": "1\n2"}, EnforcedBy: "none"}}
 	}))
 	job := &Job{ID: "1.0", RequestVRAM: number(4096)}
-	reply, err := Call(t.Context(), socket, Request{Op: OpPrepare, Job: job})
+	reply, err := Call(patient(t), socket, Request{Op: OpPrepare, Job: job})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +96,7 @@ func TestCallOutlivesTheAgent(t *testing.T) {
 			ok(c)
 		}
 	})
-	reply, err := Call(t.Context(), socket, Request{Op: OpPrepare, Job: &Job{}})
+	reply, err := Call(patient(t), socket, Request{Op: OpPrepare, Job: &Job{}})
 	if err != nil || reply.Grant == nil {
 		t.Errorf("%+v, %v after %d conversations", reply, err, calls.Load())
 	}
@@ -97,7 +105,7 @@ func TestCallOutlivesTheAgent(t *testing.T) {
 // A refused job is an answer, not an error.
 func TestCallRefusal(t *testing.T) {
 	socket := listen(t, agent(func(Request) Reply { return Reply{Refusal: Refuse(CodeNoRequest, "why")} }))
-	reply, err := Call(t.Context(), socket, Request{Op: OpPrepare, Job: &Job{}})
+	reply, err := Call(patient(t), socket, Request{Op: OpPrepare, Job: &Job{}})
 	if err != nil || reply.Refusal == nil || reply.Refusal.Code != CodeNoRequest {
 		t.Errorf("%+v, %v", reply, err)
 	}
@@ -122,7 +130,7 @@ func TestCallErrors(t *testing.T) {
 		"never stops":            {says(strings.Repeat("x", maxReply+1)), "is not gpuslotd's: it is longer than 4194304 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Call(t.Context(), listen(t, c.handle), Request{Op: OpMonitor})
+			_, err := Call(patient(t), listen(t, c.handle), Request{Op: OpMonitor})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
@@ -195,7 +203,7 @@ func TestBounded(t *testing.T) {
 func TestCallIsToldOfTooMuch(t *testing.T) {
 	socket := listen(t, agent(func(Request) Reply { return Reply{} }))
 	big := &Job{ID: strings.Repeat("x", 4*MaxRequest)}
-	_, err := Call(t.Context(), socket, Request{Op: OpPrepare, Job: big})
+	_, err := Call(patient(t), socket, Request{Op: OpPrepare, Job: big})
 	if err == nil || !strings.Contains(err.Error(), "longer than 262144 bytes") {
 		t.Errorf("error %v", err)
 	}
