@@ -42,7 +42,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/verify"
 	"github.com/gpuslot/gpuslot/agent/waiting"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/gpu/devices"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -181,11 +180,6 @@ func (a *Agent) newAdmission() {
 			g, _ := a.view.Load().plan.GPU(u) // a GPU without a plan has no control daemon
 			return g.MPS()
 		},
-		DeviceNode: func(u gpu.UUID) (uint64, error) {
-			g, _ := a.view.Load().plan.GPU(u)
-			return devices.Proc{Root: a.proc.Root}.Node(g.Physical())
-		},
-		Proc: a.proc.FS,
 	})
 }
 

@@ -186,12 +186,12 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 }
 
 // KillOutside kills processes of users that are no MPS clients and of no job. No neighbour suffers from
-// that. Those that come again are in the next sample. Keepers: so are all that have the GPU's device node open, because
-// one of them keeps what another had there at its end.
-func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, keepers bool) {
+// that. Those that come again are in the next sample. If a keeper is known, so is all that this account runs outside
+// of jobs: one of these keeps what another had on the GPU at its end, by files that nobody else sees.
+func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, keeper starter.Account) {
 	e.once(killing{gpu: u}, func() {
-		if keepers {
-			all = slices.Concat(all, e.keepers(u))
+		if keeper.Known {
+			all = slices.Concat(all, e.Users.Own(keeper.UID))
 		}
 		for _, p := range all {
 			e.killOutside(u, p)
@@ -215,27 +215,6 @@ func (e *Ender) once(kind killing, do func()) {
 		defer e.kills.Delete(kind)
 		do()
 	})
-}
-
-// keepersWithin bounds a look for keepers: users may have very many processes and files.
-const keepersWithin = 5 * time.Second
-
-// keepers are the processes that have the device node of a GPU open, whatever its name. Who is killed of them
-// depends on where they are.
-func (e *Ender) keepers(u gpu.UUID) (found []process.ID) {
-	device, err := e.DeviceNode(u)
-	if err != nil {
-		e.Log.Warn("who has the device node of a GPU open is not known", "gpu", u, "err", err)
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), keepersWithin)
-	defer cancel()
-	for _, o := range process.Openers(ctx, e.Proc, func(f process.File) bool { return f.Device == device }) {
-		if p, err := e.Processes.Stat(o.PID); err == nil && o.Unclear == "" {
-			found = append(found, p.ID)
-		}
-	}
-	return found
 }
 
 func (e *Ender) killOutside(u gpu.UUID, p process.ID) {

@@ -232,7 +232,7 @@ func TestKillOutside(t *testing.T) {
 	}
 	var log strings.Builder
 	n.Log = slog.New(slog.NewTextHandler(&log, nil))
-	n.KillOutside(uuid(0), all, false)
+	n.KillOutside(uuid(0), all, starter.Account{})
 	n.Wait()
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "was killed") {
 		t.Errorf("logged: %s", got)
@@ -249,49 +249,33 @@ func TestKillOutside(t *testing.T) {
 	}
 }
 
-// TestKillKeepers: a user's process outside of jobs is killed that has the device node of a GPU open. One of another GPU
-// stays, and so does a job's.
-func TestKillKeepers(t *testing.T) {
+// TestKillKeeper: all that an account runs outside of jobs is killed where it keeps something on a GPU. Its job and what others
+// run stay.
+func TestKillKeeper(t *testing.T) {
 	n := newNode(t)
 	n.admit(n.starter(100, "slot1_1"))
-	var null, zero unix.Stat_t
-	if err := errors.Join(unix.Stat("/dev/null", &null), unix.Stat("/dev/zero", &zero)); err != nil {
-		t.Fatal(err)
-	}
-	n.Proc = process.FS{Root: n.proc.Root}
-	n.DeviceNode = func(u gpu.UUID) (uint64, error) {
-		if u == uuid(0) {
-			return null.Rdev, nil
-		}
-		return 0, errors.New("the driver does not tell")
-	}
 	const session = "/user.slice/user-1000.slice/session-1.scope"
 	var sleeps []*exec.Cmd
-	for _, is := range []struct{ cgroup, opens string }{
-		{session, "/dev/null"}, {session, "/dev/zero"}, {proctree.CgroupOf("slot1_1"), "/dev/null"},
+	for _, is := range []proctree.Process{
+		{Cgroup: session, UID: 1000}, {Cgroup: session, UID: 1001}, {Cgroup: proctree.CgroupOf("slot1_1"), UID: 1000},
 	} {
 		c := exec.Command("sleep", "1000")
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _, _ = c.Process.Kill(), c.Wait() }()
-		n.proc.Add(proctree.Process{PID: c.Process.Pid, Parent: 1, Comm: "sleep", UID: 1000, Cgroup: is.cgroup})
-		fds := n.proc.Root + "/" + strconv.Itoa(c.Process.Pid) + "/fd"
-		if err := errors.Join(os.MkdirAll(fds, 0o755), os.Symlink(is.opens, fds+"/3")); err != nil {
-			t.Fatal(err)
-		}
+		is.PID, is.Parent, is.Comm = c.Process.Pid, 1, "sleep"
+		n.proc.Add(is)
 		sleeps = append(sleeps, c)
 	}
 	var log strings.Builder
 	n.Log = slog.New(slog.NewTextHandler(&log, nil))
-	n.KillOutside(uuid(0), nil, false)
+	n.KillOutside(uuid(0), nil, starter.Account{UID: 1000})
 	n.Wait()
-	n.KillOutside(uuid(1), nil, true)
-	n.Wait()
-	if got := log.String(); strings.Contains(got, "was killed") || !strings.Contains(got, "the driver does not tell") {
-		t.Errorf("logged: %s", got)
+	if got := log.String(); got != "" {
+		t.Errorf("of an account that is not known: %s", got)
 	}
-	n.KillOutside(uuid(0), nil, true)
+	n.KillOutside(uuid(0), nil, starter.Account{UID: 1000, Known: true})
 	n.Wait()
 	for i, c := range sleeps {
 		_ = c.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
@@ -327,7 +311,7 @@ func TestKillsDelayNoSample(t *testing.T) {
 	f.Starter, f.PIDs, f.Beside = s, nil, []int{sleeps[1].Process.Pid}
 	outside := process.ID{PID: sleeps[0].Process.Pid, Started: proctree.StartOf(sleeps[0].Process.Pid)}
 	for range 3 {
-		n.KillOutside(uuid(0), []process.ID{outside}, false)
+		n.KillOutside(uuid(0), []process.ID{outside}, starter.Account{})
 		n.Punish(t.Context(), f)
 	}
 	kills := 0

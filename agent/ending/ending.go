@@ -60,6 +60,8 @@ type Starters interface {
 type Users interface {
 	// OfUser says whether a process runs in a session or a service of a user, outside of all jobs.
 	OfUser(pid int) bool
+	// Own are the processes that an account runs there.
+	Own(uid uint32) []process.ID
 }
 
 // Reservations are the VRAM that the driver keeps for jobs; budget.Limits is the real one.
@@ -95,9 +97,6 @@ type Options struct {
 	Root string
 	// MPS says whether a GPU of the plan has a control daemon.
 	MPS func(gpu.UUID) bool
-	// DeviceNode is the number of the device node of a GPU, or of a MIG device's GPU. Proc is this node's /proc.
-	DeviceNode func(gpu.UUID) (uint64, error)
-	Proc       process.FS
 	// LinkHolds shows supervisors that HTCondor is to hold a job.
 	LinkHolds func() error
 }

@@ -57,8 +57,11 @@ func sightings(snap *usage.Snapshot) map[usage.SlotKey][]sighting {
 	out := map[usage.SlotKey][]sighting{}
 	for _, d := range snap.Devices {
 		for _, p := range d.Processes.Value {
-			if p.Owner == usage.OwnerSlot {
-				out[p.Slot] = append(out[p.Slot], sighting{d.Device, p.PID, p.MPSClient})
+			// Who shares the memory of a process (CLONE_VM) computes on as that one after its end. Whether it is a client
+			// of MPS the driver may not say then.
+			ended := p.OfSlot() && p.Stays
+			if p.Owner == usage.OwnerSlot || ended {
+				out[p.Slot] = append(out[p.Slot], sighting{d.Device, p.PID, p.MPSClient || ended})
 			}
 		}
 	}

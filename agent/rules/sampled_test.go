@@ -28,6 +28,9 @@ func TestSampled(t *testing.T) {
 	of := func(pid int, client bool) usage.Process {
 		return usage.Process{DeviceProcess: gpu.DeviceProcess{PID: pid, MPSClient: client}, Owner: usage.OwnerSlot, Slot: key}
 	}
+	ended := func(pid int, stays bool) usage.Process {
+		return usage.Process{DeviceProcess: gpu.DeviceProcess{PID: pid}, Owner: usage.OwnerEnded, Slot: key, Stays: stays}
+	}
 	p := &plan.Plan{GPUs: []plan.GPU{{UUID: uuid(0), Mode: config.ModeMPS, MaxClients: 6, LargestRequest: 8192}, {UUID: uuid(1), Mode: config.ModeWhole},
 		{UUID: uuid(2), Mode: config.ModeTimeSlice}}}
 	p.RequestVRAM.Quantum = 512
@@ -47,6 +50,8 @@ func TestSampled(t *testing.T) {
 		"no sample":             {uuid(0), nil, []Job{{MostClients: 6, Largest: 8192}}},
 		"elsewhere": {uuid(0), []usage.DeviceUsage{onDevice(uuid(0), true, of(6, true)), onDevice(uuid(1), true, of(8, false))},
 			[]Job{{Known: true, PIDs: []int{6}, Elsewhere: []Stray{{8, uuid(1)}}, MostClients: 6, Largest: 8192}}},
+		"ended, and listed still": {uuid(0), []usage.DeviceUsage{onDevice(uuid(0), true, of(6, true), ended(5, true), ended(4, false)), onDevice(uuid(1), true, ended(8, true))},
+			[]Job{{Known: true, PIDs: []int{5, 6}, Elsewhere: []Stray{{8, uuid(1)}}, MostClients: 6, Largest: 8192}}},
 		"one there may be its": {uuid(0), []usage.DeviceUsage{onDevice(uuid(0), true, of(6, true), unknown), onDevice(uuid(1), true)},
 			[]Job{{Known: true, PIDs: []int{6}, Unclear: true, MostClients: 6, Largest: 8192}}},
 		"one elsewhere may be its": {uuid(0), []usage.DeviceUsage{onDevice(uuid(0), true, of(6, true)), onDevice(uuid(1), true, unknown)},

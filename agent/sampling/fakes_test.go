@@ -58,8 +58,8 @@ type fakeNode struct {
 	log       bytes.Buffer
 	clock     time.Time
 	loop      *Loop
-	// keepers is how often those are to be killed that keep a GPU's device node open.
-	keepers int
+	// keepers are the accounts that keep something on a GPU.
+	keepers []uint32
 }
 
 func newNode(t *testing.T, gpus int) *fakeNode {
@@ -145,9 +145,9 @@ func (n *fakeNode) EndOutside(_ context.Context, u gpu.UUID, pids []int) {
 	n.ends[u] = append(n.ends[u], pids...)
 }
 
-func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID, keepers bool) {
-	if keepers {
-		n.keepers++
+func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID, keeper starter.Account) {
+	if keeper.Known {
+		n.keepers = append(n.keepers, keeper.UID)
 	}
 	if n.kills == nil {
 		n.kills = map[gpu.UUID][]int{}

@@ -49,6 +49,9 @@ func (l *Loop) Taken(g *plan.GPU) string {
 	}
 	d, _ := l.Last().Device(Device(g))
 	for _, p := range d.Processes.Value {
+		if kept(p) {
+			return keptBy(p)
+		}
 		if l.Processes.Runs(process.ID{PID: p.PID, Started: p.Started}) {
 			return fmt.Sprintf("process %d computes on it, and no job has it: end that process", p.PID)
 		}
@@ -71,13 +74,17 @@ func (l *Loop) unclear(snap *usage.Snapshot, g *plan.GPU) string {
 	if i := slices.IndexFunc(d.Processes.Value, usage.Process.Unclear); i >= 0 {
 		p := d.Processes.Value[i]
 		if kept(p) {
-			return fmt.Sprintf("process %d has ended, and another one keeps what it has on the GPU: find that one "+
-				"(fuser -v /dev/nvidia*), and end it", p.PID)
+			return keptBy(p)
 		}
 		whose = fmt.Sprintf("process %d is", p.PID)
 	}
 	return fmt.Sprintf("it is not known whose %s, because the kernel takes long to say so: look for a job that makes "+
 		"and removes cgroups without end", whose)
+}
+
+func keptBy(p usage.Process) string {
+	return fmt.Sprintf("process %d has ended, and another one keeps what it has on the GPU: look for one that its "+
+		"account left on the node (fuser -v /dev/nvidia*), and end it", p.PID)
 }
 
 // Blocked says which process that is no MPS client keeps jobs from a shared GPU, or may do so; empty if none does.

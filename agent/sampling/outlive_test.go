@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,27 +82,66 @@ func TestAdoptedProcess(t *testing.T) {
 	}
 }
 
-// TestKeptAfterItsEnd: the driver lists a process after its end, because another one has its files open. No new job comes
-// to that GPU, the reason says what to look for, and who keeps it is killed where it is a user's own.
+// TestKeptAfterItsEnd: the driver lists a process after its end, because another one has its files. No new job comes
+// to that GPU, and the reason says what to look for. What its account runs outside of jobs is killed, where it is known
+// which account that is.
 func TestKeptAfterItsEnd(t *testing.T) {
-	n := newNode(t, 2)
-	n.job(100, "slot1_1", uuid(0))
-	n.readings[0] = reading(uuid(0), uses(101, 100), uses(999, 30000))
-	for range unclearAfter + 1 { // the first time it may have ended a moment ago
+	for _, several := range []bool{false, true} {
+		n := newNode(t, 2)
+		j := n.job(100, "slot1_1", uuid(0))
+		n.running[0].Account = starter.Account{UID: 1000, Known: true}
+		if several {
+			n.job(200, "slot1_2", uuid(0))
+			n.running[1].Account = starter.Account{UID: 1001, Known: true}
+		}
+		n.readings[0] = reading(uuid(0), uses(101, 100), uses(999, 30000))
+		for range unclearAfter + 1 { // the first time it may have ended a moment ago
+			n.sample(t)
+		}
+		if why := n.loop.Blocked(n.node, uuid(0)); why != "" || len(n.keepers) > 0 {
+			t.Errorf("at first: %q, killed %v", why, n.keepers)
+		}
 		n.sample(t)
+		if why := n.loop.Blocked(n.node, uuid(0)); !strings.HasPrefix(why, "process 999 has ended, and another one keeps") {
+			t.Errorf("blocked: %q", why)
+		}
+		n.running = nil
+		n.proc.End(j.Starter.PID)
+		n.readings[0] = reading(uuid(0), uses(999, 30000))
+		want := []uint32{1000}
+		if several {
+			want = nil
+		}
+		if n.sample(t); !slices.Equal(n.keepers, want) {
+			t.Errorf("several %t: killed %v", several, n.keepers)
+		}
+		if why := n.loop.Blocked(n.node, uuid(1)); why != "" || len(n.punished) > 0 {
+			t.Errorf("the other GPU: %q, %d jobs are held", why, len(n.punished))
+		}
+		n.readings[0] = reading(uuid(0))
+		n.sample(t)
+		n.readings[0] = reading(uuid(0), uses(998, 1))
+		for range 2 * unclearAfter {
+			n.sample(t)
+		}
+		if !slices.Equal(n.keepers, want) {
+			t.Errorf("several %t: killed %v, of a job from before", several, n.keepers)
+		}
 	}
-	if why := n.loop.Blocked(n.node, uuid(0)); why != "" || n.keepers > 0 {
-		t.Errorf("at first: %q, looked for %d times", why, n.keepers)
-	}
+}
+
+// TestKeptOnMIGDevice: a MIG device that jobs have alone takes no job while the driver lists an ended process of none.
+func TestKeptOnMIGDevice(t *testing.T) {
+	n := newNode(t, 1)
+	u := n.alone()
+	n.readings[0] = readAlone(u, uses(999, 100))
 	n.sample(t)
-	if why := n.loop.Blocked(n.node, uuid(0)); !strings.HasPrefix(why, "process 999 has ended, and another one keeps") {
-		t.Errorf("blocked: %q", why)
+	g, _ := n.node.Plan.Find(u)
+	if why := n.loop.Taken(g); why != "" {
+		t.Errorf("it may have ended a moment ago: %q", why)
 	}
-	if n.sample(t); n.keepers != 1 {
-		t.Errorf("who keeps it was looked for %d times", n.keepers)
-	}
-	if why := n.loop.Blocked(n.node, uuid(1)); why != "" || len(n.punished) > 0 {
-		t.Errorf("the other GPU: %q, %d jobs are held", why, len(n.punished))
+	if n.sample(t); !strings.HasPrefix(n.loop.Taken(g), "process 999 has ended") {
+		t.Errorf("taken: %q", n.loop.Taken(g))
 	}
 }
 

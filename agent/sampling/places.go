@@ -2,14 +2,19 @@ package sampling
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpuslot/gpuslot/agent/budget"
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -44,7 +49,7 @@ func (l *Loop) lookOutside(n Node, snap *usage.Snapshot, all []rules.Job, until 
 			return p.Owner == usage.OwnerSlot && watched[p.Slot]
 		})
 	}
-	found := map[int]place{}
+	found := ended(snap)
 	for id, at := range l.leaves.Ask(questions)(until) {
 		found[id.PID] = at
 	}
@@ -60,6 +65,19 @@ func (l *Loop) lookOutside(n Node, snap *usage.Snapshot, all []rules.Job, until 
 			all[i].Outside, all[i].Unclear = left, all[i].Unclear || unclear
 		}
 	}
+}
+
+// ended are the processes that the driver lists after their end. They are in no cgroup.
+func ended(snap *usage.Snapshot) map[int]place {
+	out := map[int]place{}
+	for _, d := range snap.Devices {
+		for _, p := range d.Processes.Value {
+			if p.Owner == usage.OwnerEnded {
+				out[p.PID] = place{err: unix.ESRCH}
+			}
+		}
+	}
+	return out
 }
 
 // ask adds the processes that fit to the questions, in a group for each device and once each.
@@ -117,11 +135,33 @@ func outside(n Node, snap *usage.Snapshot, g *plan.GPU, ofUser map[process.ID]bo
 	return clients, others
 }
 
-// isKept says whether a GPU has listed a process of no job for several samples after its end. Another process has the
-// files open by which it computed. A user's own does not keep them after the jobs of its account.
-func (l *looks) isKept(snap *usage.Snapshot, g *plan.GPU) bool {
+// keeper is the account that keeps something on a GPU, if that is known: the GPU has listed a process of no job for
+// several samples after its end. Another process has files of it then. By which, and where, the driver and /proc do not
+// say: they may be on their way through a socket. It is known where jobs of one account alone were on the GPU since
+// it last listed no such process.
+func (l *looks) keeper(snap *usage.Snapshot, g *plan.GPU, running []jobs.Job) starter.Account {
 	d, _ := snap.Device(Device(g))
-	return limits(g) && l.isUnclear(d.Device) && slices.ContainsFunc(d.Processes.Value, kept)
+	l.mu.Lock()
+	accounts := map[starter.Account]bool{}
+	if slices.ContainsFunc(d.Processes.Value, func(p usage.Process) bool { return p.Owner == usage.OwnerEnded }) {
+		maps.Copy(accounts, l.accounts[g.UUID])
+	}
+	for _, j := range running {
+		if j.GPU == g.UUID {
+			accounts[j.Account] = true
+		}
+	}
+	if l.accounts == nil {
+		l.accounts = map[gpu.UUID]map[starter.Account]bool{}
+	}
+	l.accounts[g.UUID] = accounts
+	l.mu.Unlock()
+	if len(accounts) == 1 && limits(g) && l.isUnclear(Device(g)) && slices.ContainsFunc(d.Processes.Value, kept) {
+		for account := range accounts {
+			return account
+		}
+	}
+	return starter.Account{}
 }
 
 func kept(p usage.Process) bool { return p.Owner == usage.OwnerEnded && p.Unclear() }

@@ -93,9 +93,9 @@ type Punisher interface {
 	Punish(ctx context.Context, f rules.Finding)
 	// EndOutside ends MPS clients that are of no job.
 	EndOutside(ctx context.Context, u gpu.UUID, pids []int)
-	// KillOutside kills processes of users that are no MPS clients and of no job, with those that keep the GPU's
-	// device node open.
-	KillOutside(u gpu.UUID, all []process.ID, keepers bool)
+	// KillOutside kills processes of users that are no MPS clients and of no job, and all that an account that keeps
+	// something on the GPU runs outside of jobs.
+	KillOutside(u gpu.UUID, all []process.ID, keeper starter.Account)
 }
 
 // Events are kept for operators; history.Writer is the real one.
@@ -235,15 +235,15 @@ func (l *Loop) Round(ctx context.Context) {
 	for _, f := range l.withBlind(found) {
 		l.Punisher.Punish(ctx, f)
 	}
-	ofUser := ofUsers(until)
+	ofUser, running := ofUsers(until), l.Jobs.Running()
 	for i := range n.Plan.GPUs {
 		g := &n.Plan.GPUs[i]
 		clients, others := outside(n, snap, g, ofUser)
 		if len(clients) > 0 {
 			l.Punisher.EndOutside(ctx, g.UUID, clients)
 		}
-		if keepers := l.looks.isKept(snap, g); len(others) > 0 || keepers {
-			l.Punisher.KillOutside(g.UUID, others, keepers)
+		if keeper := l.looks.keeper(snap, g, running); len(others) > 0 || keeper.Known {
+			l.Punisher.KillOutside(g.UUID, others, keeper)
 		}
 	}
 	l.looks.note(snap)

@@ -27,6 +27,9 @@ import (
 // may have (TasksMax of its unit).
 const mostEndings = 256
 
+// mostKept is how many connections may wait for such a thread. Above that no connection is accepted.
+const mostKept = 16384
+
 // How often such a thread gets a signal. One signal ends the waits for all files of a connection.
 const (
 	signalFirst = time.Millisecond
@@ -87,6 +90,8 @@ type endings struct {
 	mu      sync.Mutex
 	threads int
 	waiting []io.Closer
+	// kept is the number of connections that wait.
+	kept int
 	// last is the bag of waiting that has room.
 	last *bag
 }
@@ -116,6 +121,13 @@ func (e *endings) close(c io.Closer) {
 	}
 }
 
+// full says that no more connections may wait: the kernel keeps 6 KiB of each in the memory of gpuslotd's cgroup.
+func (e *endings) full() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.kept >= mostKept
+}
+
 // next is what waits for longest; nil ends the thread.
 func (e *endings) next() io.Closer {
 	e.mu.Lock()
@@ -126,6 +138,10 @@ func (e *endings) next() io.Closer {
 	}
 	c := e.waiting[0]
 	e.waiting = e.waiting[1:]
+	e.kept--
+	if b, ok := c.(*bag); ok {
+		e.kept -= b.has - 1
+	}
 	if c == io.Closer(e.last) {
 		e.last = nil
 	}
@@ -134,21 +150,30 @@ func (e *endings) next() io.Closer {
 
 // keep puts a connection into a bag. The caller holds mu.
 func (e *endings) keep(conn *net.UnixConn) {
+	e.kept++
 	if e.last == nil || e.last.put(conn) != nil {
 		e.last.fill()
-		e.last = newBag()
-		if e.last == nil || e.last.put(conn) != nil {
-			e.last = nil
-			e.waiting = append(e.waiting, conn) // no descriptor is left for a bag
+		e.last = nil
+		b := newBag()
+		if b == nil || b.put(conn) != nil {
+			if b != nil {
+				_ = b.Close() // it is empty
+			}
+			e.waiting = append(e.waiting, conn) // no descriptor is left for a bag, or the kernel takes no more within others
 			return
 		}
-		e.waiting = append(e.waiting, e.last)
+		e.last = b
+		e.waiting = append(e.waiting, b)
 	}
 	_ = conn.Close() // this waits for nothing: the bag has it
 }
 
 // bag has some hundred connections as open files in messages of a socket to itself. Who closes it closes them.
-type bag struct{ in, out int }
+type bag struct {
+	in, out int
+	// has is the number of connections.
+	has int
+}
 
 // newBag is nil where there is no descriptor for it.
 func newBag() *bag {
@@ -166,7 +191,10 @@ func (b *bag) put(conn *net.UnixConn) error {
 		return err
 	}
 	failed := raw.Control(func(fd uintptr) { err = unix.Sendmsg(b.in, []byte{0}, unix.UnixRights(int(fd)), nil, 0) })
-	return errors.Join(failed, err)
+	if err = errors.Join(failed, err); err == nil {
+		b.has++
+	}
+	return err
 }
 
 // fill says that nothing more is put into it.

@@ -226,6 +226,9 @@ func TestEndings(t *testing.T) {
 			t.Fatal("it is closed without a thread")
 		}
 	}
+	if e.kept != many || e.full() {
+		t.Errorf("%d connections wait", e.kept)
+	}
 	if more := descriptors(t) - before - many; more > many/50 {
 		t.Errorf("%d connections take %d descriptors", many, more)
 	}
@@ -235,7 +238,7 @@ func TestEndings(t *testing.T) {
 			t.Fatal("it is not closed")
 		}
 	}
-	if e.threads != mostEndings-1 || len(e.waiting) > 0 || descriptors(t) != before+many {
+	if e.threads != mostEndings-1 || len(e.waiting) > 0 || e.kept != 0 || descriptors(t) != before+many {
 		t.Errorf("%d threads, %d wait, %d descriptors more", e.threads, len(e.waiting), descriptors(t)-before-many)
 	}
 }
@@ -255,5 +258,47 @@ func TestEndingsWithoutDescriptors(t *testing.T) {
 	}
 	if e.close(e.next()); !isClosed(t, caller) {
 		t.Error("it is not closed")
+	}
+}
+
+// TestEndingsThatFill: while too many connections wait for their end none is accepted. Those that came are answered later.
+func TestEndingsThatFill(t *testing.T) {
+	n := newNode(t, func(s *Server) { s.endings.kept = mostKept })
+	c := n.dialAs(1000)
+	if _, err := io.WriteString(c, askNode); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an answer: %v", err)
+	}
+	n.Server.endings.mu.Lock()
+	n.Server.endings.kept--
+	n.Server.endings.mu.Unlock()
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Minute))
+	if b, err := io.ReadAll(c); err != nil || len(b) == 0 {
+		t.Errorf("then: %q, %v", b, err)
+	}
+}
+
+// TestBagThatTakesNothing: where the kernel puts no connection into a bag, it waits by itself, and the bag leaves nothing.
+func TestBagThatTakesNothing(t *testing.T) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: t.TempDir() + "/s", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	e := endings{threads: mostEndings}
+	c, caller := accepted(t, l, "{")
+	_ = c.Close() // it cannot be sent
+	before := descriptors(t)
+	e.mu.Lock()
+	e.keep(c)
+	e.mu.Unlock()
+	if after := descriptors(t); after != before || len(e.waiting) != 1 || e.last != nil {
+		t.Errorf("%d descriptors, %d before, %d wait", after, before, len(e.waiting))
+	}
+	if e.close(e.next()); !isClosed(t, caller) || e.kept != 0 {
+		t.Errorf("%d wait", e.kept)
 	}
 }

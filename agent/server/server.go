@@ -149,6 +149,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
+		s.awaitEndings(ctx)
 		conn, err := l.AcceptUnix()
 		switch {
 		case err == nil:
@@ -162,6 +163,17 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			_ = backoff.Wait(ctx, acceptAgain) // the context is looked at above
 		}
 	}
+}
+
+// awaitEndings waits until connections that end leave room for others.
+func (s *Server) awaitEndings(ctx context.Context) {
+	if !s.endings.full() {
+		return
+	}
+	s.Log.Error("no connection is accepted: the ends of too many are kept waiting by files that callers sent")
+	for s.endings.full() && backoff.Wait(ctx, acceptAgain) == nil { // Wait ends the loop with the context
+	}
+	s.Log.Info("connections are accepted again")
 }
 
 // accept begins a conversation. The connection counts as silent from here on, and not from

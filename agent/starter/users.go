@@ -46,6 +46,18 @@ func (n Users) OfUser(pid int) bool {
 		err == nil && (slices.ContainsFunc(UserCgroups, in) || left(n.Node, pid, unified(text)))
 }
 
+// Own are the processes that an account runs outside of all jobs. The kernel may take long to say where they are.
+func (n Users) Own(uid uint32) (found []process.ID) {
+	pids, _ := n.PIDs() // those that are not listed are found by the next look
+	for _, pid := range pids {
+		p, err := n.Stat(pid)
+		if uids, no := n.UIDs(pid); err == nil && no == nil && uids.Real == uid && n.OfUser(pid) {
+			found = append(found, p.ID)
+		}
+	}
+	return found
+}
+
 // left says whether a process in a cgroup of HTCondor's daemons left what started it: the setup of a login and file
 // transfer plugins run users' code there, below a starter. Nothing of HTCondor's own leaves its parents.
 func left(n Node, pid int, cgroup string) bool {

@@ -17,8 +17,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -151,22 +149,6 @@ func (p Proc) Read() (Capabilities, error) {
 	}
 	gpus, err := p.gpus()
 	return Capabilities{Major: major, Minors: parseMinors(text), GPUs: gpus}, err
-}
-
-// gpuMajor is the driver's number for the nodes of GPUs (NV_MAJOR_DEVICE_NUMBER of open-gpu-kernel-modules).
-const gpuMajor = 195
-
-// Node is the number of a GPU's device node, /dev/nvidiaN. Errors match ErrUnknown where the driver does not tell.
-func (p Proc) Node(u gpu.UUID) (device uint64, err error) {
-	gpus, err := p.gpus()
-	if err != nil {
-		return 0, err
-	}
-	minor, ok := gpus[u]
-	if !ok {
-		return 0, fmt.Errorf("GPU %s: %w", u, ErrUnknown)
-	}
-	return unix.Mkdev(gpuMajor, uint32(minor)), nil
 }
 
 // gpus are the numbers of the GPUs by which the driver calls them.

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -106,20 +105,6 @@ func TestRule(t *testing.T) {
 	}
 	if _, err := (Proc{Root: t.TempDir()}).Read(); !errors.Is(err, ErrNoCapabilities) {
 		t.Errorf("without a driver: %v", err)
-	}
-}
-
-// TestNode: a GPU's node is known, also where the driver has no MIG capabilities.
-func TestNode(t *testing.T) {
-	p := driverProc(t)
-	if err := os.RemoveAll(filepath.Join(p.Root, "driver/nvidia-caps")); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := p.Node(gpuB); err != nil || got != unix.Mkdev(195, 1) {
-		t.Errorf("%x, %v", got, err)
-	}
-	if _, err := p.Node("GPU-00000000-0000-4000-8000-000000000000"); !errors.Is(err, ErrUnknown) {
-		t.Error(err)
 	}
 }
 
