@@ -125,22 +125,22 @@ TALLY := $(abspath $(BIN))/tests
 # lint has all checks of vet.
 GO_TEST = $(TALLY)/tally -into $(TALLY)/$@ $(GO) test -vet=off
 
-# Much of it waits, for HTCondor, systemd and downloads. So what computes runs beside it.
-LANES := fetch lint house-check test-race test-pure test-scenes test-long test-rest
+# Node images are built beside what computes. Nodes run after it: beside each other they wait, and beside
+# compilers all of them ask again and again.
 .PHONY: test
-test: tally fmt-check vuln ## everything that checks the project; CI runs exactly this
-	@status=0; $(MAKE) --no-print-directory -j$(words $(LANES)) $(LANES) || status=$$?; \
+test: tally ## everything that checks the project; CI runs exactly this
+	@status=0; $(MAKE) --no-print-directory -j2 fetch check-alone && $(MAKE) --no-print-directory test-node || status=$$?; \
 	$(TALLY)/tally -sum $(TALLY)/test-* || status=1; exit $$status
+
+.PHONY: check-alone
+check-alone:
+	@env -u MAKEFLAGS -u MFLAGS $(MAKE) --no-print-directory check
 
 # What takes long to get, for those that need it later.
 .PHONY: fetch
 fetch: tools
-	@for suite in '' bookworm; do NODE_SUITE=$$suite NODE_CONDOR=$${suite:+no} test/node/image.sh >/dev/null || echo "gpuslot: a node test will say why"; done
-
-# Once, and not in each lane at the same time.
-.PHONY: compile
-compile: tools
-	@$(GO) build ./...
+	@test/node/image.sh >/dev/null || echo "gpuslot: a node test will say why"
+	@NODE_SUITE=bookworm NODE_CONDOR=no test/node/image.sh >/dev/null || echo "gpuslot: a node test will say why"
 
 .PHONY: tally
 tally: tools
@@ -160,7 +160,7 @@ fmt-check:
 	bash -n $$(git ls-files '*.sh')
 
 .PHONY: lint
-lint: | compile
+lint:
 	$(LINT) run --allow-parallel-runners ./...
 
 # They start no goroutine and share nothing, which docs/race_test.go checks. The
@@ -176,34 +176,35 @@ is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 test-unit: test-race test-pure
 
 .PHONY: test-race
-test-race: | tally-there compile
+test-race: | tally-there
 	$(GO_TEST) -race -timeout 30m $$($(GO) list ./... | grep -v -e /gpuslot/test/ -e '$(is_pure)')
 
 .PHONY: test-pure
-test-pure: | tally-there compile
+test-pure: | tally-there
 	$(GO_TEST) -timeout 30m $$($(GO) list ./... | grep '$(is_pure)')
 
 # A node waits for HTCondor much of its time: scenes play on six nodes at once. The
-# other packages run beside them in two lanes, one package of each lane at a time.
+# other packages run beside them in two lanes of about eight minutes, one package of
+# each lane at a time.
 LONG := gpu/harness packages pictures
 is_long := /test/\(scenes\|$(subst $(eval ) ,\|,$(strip $(LONG)))\)$$
 
 .PHONY: test-node
-test-node: | tally-there compile
+test-node: | tally-there
 	@$(MAKE) --no-print-directory -j3 test-scenes test-long test-rest
 
 NODE_TEST = env -u MAKEFLAGS -u MFLAGS $(GO_TEST) -timeout 60m
 
 .PHONY: test-scenes
-test-scenes: | tally-there compile
+test-scenes: | tally-there
 	$(NODE_TEST) -parallel 6 ./test/scenes
 
 .PHONY: test-long
-test-long: | tally-there compile
+test-long: | tally-there
 	$(NODE_TEST) -p 1 -parallel 4 $(LONG:%=./test/%)
 
 .PHONY: test-rest
-test-rest: | tally-there compile
+test-rest: | tally-there
 	$(NODE_TEST) -p 1 -parallel 4 $$($(GO) list ./test/... | grep -v '$(is_long)')
 
 .PHONY: tally-there
@@ -215,7 +216,7 @@ house: tools ## how large the program is and how it is cut, beside the aims
 	@$(GO) run ./test/house
 
 .PHONY: house-check
-house-check: tools | tally-there compile
+house-check: tools | tally-there
 	$(GO) run ./test/house -check
 	$(GO_TEST) ./test/house
 
