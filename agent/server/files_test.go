@@ -272,9 +272,9 @@ func TestEndingsThatFill(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("an answer: %v", err)
 	}
-	n.Server.endings.mu.Lock()
-	n.Server.endings.kept--
-	n.Server.endings.mu.Unlock()
+	n.endings.mu.Lock()
+	n.endings.kept--
+	n.endings.mu.Unlock()
 	_ = c.SetReadDeadline(time.Now().Add(5 * time.Minute))
 	if b, err := io.ReadAll(c); err != nil || len(b) == 0 {
 		t.Errorf("then: %q, %v", b, err)
