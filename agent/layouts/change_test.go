@@ -33,15 +33,14 @@ func TestTimesOfAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, `"3g.20gb@4"`, "")
 		at, begun := n.now(), time.Now()
-		var had time.Duration
-		hangs := make(chan struct{})
+		limit, hangs := make(chan time.Duration, 1), make(chan struct{})
 		out, err := n.change(t.Context(), &at, testGPU, func(ctx context.Context, _ gpu.UUID) (mig.Outcome, error) {
 			<-ctx.Done()
-			had = time.Since(begun)
+			limit <- time.Since(begun)
 			<-hangs
 			return mig.Outcome{}, nil
 		})
-		if took := time.Since(begun); had != changeLimit || took != changeAbandoned || out.End != mig.Unchanged || err == nil {
+		if took, had := time.Since(begun), <-limit; had != changeLimit || took != changeAbandoned || out.End != mig.Unchanged || err == nil {
 			t.Errorf("it had %s, and was left alone after %s: %+v, %v", had, took, out, err)
 		}
 		close(hangs)
