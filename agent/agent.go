@@ -110,7 +110,7 @@ type Options struct {
 	cgroupRoot      string
 	proc            string
 	sys             string
-	probe           func(ctx context.Context, program string) (mps.Capabilities, error)
+	probe           func(ctx context.Context, program string, device gpu.UUID) (mps.Capabilities, error)
 	daemons         ControlDaemons
 	clients         Clients
 	servers         Servers

@@ -64,8 +64,8 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// may run; one that was not stays as it is.
 	untouched := refused != "" && !release.SetUp(v.next.Paths)
 	a.heart.beat()
-	if !a.quiescer.Quiet && !untouched && !v.wantsToObserve() { // a probe of the control daemon opens the driver
-		v.can = a.prober.Next(ctx, last.can, v.next.Paths.ControlDaemon, v.rounds)
+	if errInv == nil && !a.quiescer.Quiet && !untouched && !v.wantsToObserve() { // a probe of the control daemon opens the driver
+		v.can = a.prober.Next(ctx, last.can, v.next.Paths.ControlDaemon, inv, v.rounds)
 	}
 
 	// Decide. MIG devices come before everything that is built on them; what they

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -31,7 +32,7 @@ func probed(t *testing.T, answer func() (mps.Capabilities, error)) (ta *testAgen
 	}
 	ta.restart()
 	probes = new(int)
-	ta.prober.Probe = func(_ context.Context, p string) (mps.Capabilities, error) {
+	ta.prober.Probe = func(_ context.Context, p string, _ gpu.UUID) (mps.Capabilities, error) {
 		if *probes++; p != program {
 			t.Errorf("probed %s", p)
 		}

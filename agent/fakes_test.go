@@ -428,7 +428,7 @@ func (ta *testAgent) options() Options {
 	return Options{
 		ConfigFile: filepath.Join(ta.dir, "gpuslot.toml"), Build: metrics.Build{Version: "test"},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Hardware: ta.hw, Startd: ta.startd, Pool: ta.startd,
-		probe: func(context.Context, string) (mps.Capabilities, error) { return ta.can, nil },
+		probe: func(context.Context, string, gpu.UUID) (mps.Capabilities, error) { return ta.can, nil },
 		proc:  ta.proc.Root, daemons: ta.daemons, clients: ta.daemons, pipes: ta.access,
 		MIG: mig.Executor{Hardware: ta.mig, Boot: "test"},
 	}

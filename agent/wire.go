@@ -74,8 +74,8 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	}
 	probe := o.probe
 	if probe == nil {
-		probe = func(ctx context.Context, program string) (mps.Capabilities, error) {
-			return mps.Probe(ctx, program, cfg.Paths.Run, starter.AccountNamed(ctx, verify.Account).UID)
+		probe = func(ctx context.Context, program string, device gpu.UUID) (mps.Capabilities, error) {
+			return mps.Probe(ctx, program, cfg.Paths.Run, device, starter.AccountNamed(ctx, verify.Account).UID)
 		}
 	}
 	sys, root := cmp.Or(o.sys, "/sys"), cmp.Or(o.proc, "/proc")

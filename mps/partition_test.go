@@ -38,7 +38,7 @@ func TestParsePartitions(t *testing.T) {
 }
 
 func TestParsePartitionID(t *testing.T) {
-	const id = string(uuid0) + "/Dx4AAAAA"
+	id := string(uuid0) + "/Dx4AAAAA"
 	for reply, want := range map[string]string{
 		"Partition " + id + " created": id,
 		id:                             id,
@@ -82,7 +82,7 @@ func FuzzParsePartitions(f *testing.F) {
 
 // partitioning is a command line that knows partitions: one of 7 chunks can be
 // made, and what is named "busy" stays.
-const partitioning = `#!/bin/sh
+var partitioning = `#!/bin/sh
 made=$0.made
 while read -r line; do case $line in
 "sm_partition add "*" 7") echo made >$made; echo "Partition ` + string(uuid0) + `/Dx4AAAAA created" ;;

@@ -18,20 +18,21 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/foreign"
 )
 
-// probeGPU names the daemons of a probe. There is no such GPU: a control
-// daemon needs none.
+// probeGPU names the daemons of a probe in errors. There is no such GPU.
 const probeGPU gpu.UUID = "GPU-00000000-0000-0000-0000-000000000000"
 
-// trialTimeout bounds the start of one daemon of a probe; 5 ms is usual.
+// probeTimeout bounds the start of one daemon of a probe; 5 ms is usual.
 const probeTimeout = 5 * time.Second
 
 // Probe tries what a control program can do: it starts daemons of its own in a
-// directory of its own below run, asks them, and ends them. It needs no GPU, disturbs
+// directory of its own below run, asks them, and ends them. It uses no GPU, disturbs
 // no other daemon, and takes some 20 ms. Program is the path or name of
 // nvidia-cuda-mps-control; keep the result by that file's identity. One probe at a
-// time may use a run directory. Stranger is an account without jobs, which tries what only
-// the daemon's may do; 0 if there is none.
-func Probe(ctx context.Context, program, run string, stranger uint32) (Capabilities, error) {
+// time may use a run directory. Device is a GPU or MIG device of this machine, empty if it has
+// none: where there are GPUs, a control daemon that sees none ends at once (580 on an H200).
+// Stranger is an account without jobs, which tries what only the daemon's may do; 0 if there is
+// none.
+func Probe(ctx context.Context, program, run string, device gpu.UUID, stranger uint32) (Capabilities, error) {
 	if _, err := exec.LookPath(program); err != nil {
 		return Capabilities{}, &Error{Fault: NotInstalled, Err: err, Text: fmt.Sprintf("%s is not on this machine: "+
 			"%s", program, installHint)}
@@ -48,7 +49,7 @@ func Probe(ctx context.Context, program, run string, stranger uint32) (Capabilit
 	// The daemons die with the thread that started them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	p := probe{program: program, root: root, stranger: stranger}
+	p := probe{program: program, root: root, device: device, stranger: stranger}
 	return p.run(ctx)
 }
 
@@ -56,6 +57,7 @@ func Probe(ctx context.Context, program, run string, stranger uint32) (Capabilit
 type probe struct {
 	program  string
 	root     string
+	device   gpu.UUID
 	stranger uint32
 	started  int
 }
@@ -130,7 +132,7 @@ func (p *probe) refusalInProgram() Answer {
 	if err != nil {
 		return unknown(err.Error())
 	}
-	const words = "settings can only be modified by the user started it"
+	const words = "settings can only be modified by the user" // "who started it" in 580, without "who" in 550
 	if bytes.Contains(b, []byte(words)) {
 		return yes("the program has the words of the refusal")
 	}
@@ -201,7 +203,7 @@ func (p *probe) start(ctx context.Context, protocol int, flags ...string) (*prob
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return t, fmt.Errorf("probe %s: %w", p.program, err)
 	}
-	if err := t.begin(ctx, protocol, flags); err != nil {
+	if err := t.begin(ctx, p.device, protocol, flags); err != nil {
 		return t, fmt.Errorf("probe %s: %w", p.program, err)
 	}
 	if err := t.d.awaitLock(ctx, t.cmd.Process.Pid, t.exited, t.words); err != nil {
@@ -211,7 +213,7 @@ func (p *probe) start(ctx context.Context, protocol int, flags ...string) (*prob
 	return t, nil
 }
 
-func (t *probeDaemon) begin(ctx context.Context, protocol int, flags []string) error {
+func (t *probeDaemon) begin(ctx context.Context, device gpu.UUID, protocol int, flags []string) error {
 	theirs, ours, err := os.Pipe()
 	if err != nil {
 		return err
@@ -220,7 +222,7 @@ func (t *probeDaemon) begin(ctx context.Context, protocol int, flags []string) e
 	cmd.Env = append(
 		clientEnvironment(t.d.dir),
 		"CUDA_MPS_LOG_DIRECTORY="+t.d.dir,
-		"CUDA_VISIBLE_DEVICES=", // who gets at it all the same gets no GPU
+		"CUDA_VISIBLE_DEVICES="+string(device),
 		fmt.Sprintf("CUDA_MPS_PROTOCOL_VERSION=%d", protocol),
 	)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = "/", theirs, &t.out, &t.out

@@ -44,7 +44,7 @@ func TestProbe(t *testing.T) {
 	probing(t, func(t *testing.T, branch, program string) {
 		run := tempDir(t)
 		writeProgram(t, filepath.Join(run, "probe/1/control"), "left by a killed agent")
-		c, err := Probe(t.Context(), program, run, strangerUID)
+		c, err := Probe(t.Context(), program, run, uuid0, strangerUID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestProbeDisturbsNobody(t *testing.T) {
 		}
 		t.Setenv("CUDA_MPS_PIPE_DIRECTORY", d.PipeDirectory())
 		exchange(t, d, "before")
-		if _, err := Probe(t.Context(), r.Program, tempDir(t), strangerUID); err != nil {
+		if _, err := Probe(t.Context(), r.Program, tempDir(t), uuid0, strangerUID); err != nil {
 			t.Fatal(err)
 		}
 		exchange(t, d, "after")
@@ -108,7 +108,7 @@ func TestProbeOfNewerPrograms(t *testing.T) {
 	needsRoot(t)
 	real := publicCopy(t, driver.Control(driver.Dir(t, "555")))
 	program := writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n"+newer+"exec "+real+" \"$@\"\n")
-	c, err := Probe(t.Context(), program, tempDir(t), strangerUID)
+	c, err := Probe(t.Context(), program, tempDir(t), uuid0, strangerUID)
 	want := "server-status, privilege-checks, pid-file, multi-user, static-partitions, protocol-v3"
 	if err != nil || c.String() != want || c.Version != "CUDA MPS Control 13040" {
 		t.Errorf("%s (version %q), %v; want %s", c, c.Version, err, want)
@@ -121,7 +121,7 @@ func TestProbeOfSimulatedDrivers(t *testing.T) {
 	for driver, more := range map[string]string{"590.48.01": ", static-partitions", "615.71.09": ", static-partitions, protocol-v3"} {
 		n := sim.New(t, driver, "H200")
 		program := onNode(t, n, driver, publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control")))
-		c, err := Probe(t.Context(), program, tempDir(t), strangerUID)
+		c, err := Probe(t.Context(), program, tempDir(t), uuid0, strangerUID)
 		if want := probed["555"] + more; err != nil || c.String() != want {
 			t.Errorf("%s: %s, %v; want %s: %+v", driver, c, err, want, c)
 		}
@@ -132,7 +132,7 @@ func TestProbeOfSimulatedDrivers(t *testing.T) {
 func TestProbeSaysWhatItDoesNotKnow(t *testing.T) {
 	real := publicCopy(t, driver.Control(driver.Dir(t, "550")))
 	program := writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n[ \"$1\" != -S ] || { echo no such luck; exit 3; }\nexec "+real+" \"$@\"\n")
-	c, err := Probe(t.Context(), program, tempDir(t), strangerUID)
+	c, err := Probe(t.Context(), program, tempDir(t), uuid0, strangerUID)
 	if err != nil || c.StaticPartitions.Known || !strings.Contains(c.StaticPartitions.How, "no such luck") || !strings.Contains(c.String(), "static-partitions?") {
 		t.Errorf("%s, %v: %+v", c, err, c.StaticPartitions)
 	}
@@ -148,7 +148,7 @@ func TestProbeWithoutAnotherAccount(t *testing.T) {
 			if err := os.Chmod(program, mode); err != nil {
 				t.Fatal(err)
 			}
-			c, err := Probe(t.Context(), program, tempDir(t), stranger)
+			c, err := Probe(t.Context(), program, tempDir(t), uuid0, stranger)
 			if strings.Contains(c.PrivilegeChecks.How, "uid ") {
 				t.Errorf("%s: %+v", branch, c.PrivilegeChecks)
 			}
@@ -161,21 +161,21 @@ func TestProbeWithoutAnotherAccount(t *testing.T) {
 }
 
 func TestProbeFails(t *testing.T) {
-	_, err := Probe(t.Context(), "/nonexistent/nvidia-cuda-mps-control", tempDir(t), strangerUID)
+	_, err := Probe(t.Context(), "/nonexistent/nvidia-cuda-mps-control", tempDir(t), uuid0, strangerUID)
 	wantFault(t, err, NotInstalled, "install the package")
-	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\necho broken; exit 1\n"), tempDir(t), strangerUID)
+	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\necho broken; exit 1\n"), tempDir(t), uuid0, strangerUID)
 	wantFault(t, err, NotRunning, "broken")
 	real := publicCopy(t, driver.Control(driver.Dir(t, "550")))
 	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n"+
-		"[ $# -gt 0 ] || until kill -9 $(cat \"$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid\"); do sleep 0.01; done\nexec "+real+" \"$@\"\n"), tempDir(t), strangerUID)
+		"[ $# -gt 0 ] || until kill -9 $(cat \"$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid\"); do sleep 0.01; done\nexec "+real+" \"$@\"\n"), tempDir(t), uuid0, strangerUID)
 	if err == nil {
 		t.Error("a daemon that was killed was probed")
 	}
-	_, err = Probe(t.Context(), real, filepath.Join(tempDir(t), strings.Repeat("d", 90)), strangerUID)
+	_, err = Probe(t.Context(), real, filepath.Join(tempDir(t), strings.Repeat("d", 90)), uuid0, strangerUID)
 	wantFault(t, err, PathTooLong, "shorter run directory")
 	longest := tempDir(t)
 	longest = filepath.Join(longest, strings.Repeat("d", MaxPipeDirectory-len(longest)-len("//probe/1")))
-	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\necho broken; exit 1\n"), longest, strangerUID)
+	_, err = Probe(t.Context(), writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\necho broken; exit 1\n"), longest, uuid0, strangerUID)
 	wantFault(t, err, NotRunning, "broken")
 }
 
@@ -190,14 +190,13 @@ func TestProbeIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The command line of the other account waits for this test's looks.
-		asked, went, devices := filepath.Join(tmp, "asked"), filepath.Join(tmp, "went"), filepath.Join(tmp, "devices")
+		asked, went := filepath.Join(tmp, "asked"), filepath.Join(tmp, "went")
 		program := writeProgram(t, filepath.Join(tmp, "cli"), "#!/bin/sh\n"+
 			"[ $# -gt 0 ] || [ $(id -u) = 0 ] || { echo \"$CUDA_MPS_PIPE_DIRECTORY\" >"+asked+"; while [ ! -e "+went+" ]; do sleep 0.01; done; }\n"+
-			"[ $# = 0 ] || [ \"$1\" = -v ] || echo \"${CUDA_VISIBLE_DEVICES-all}\" >>"+devices+"\n"+
 			"exec "+r.Program+" \"$@\"\n")
 		done := make(chan error)
 		go func() {
-			_, err := Probe(t.Context(), program, run, strangerUID)
+			_, err := Probe(t.Context(), program, run, uuid0, strangerUID)
 			done <- err
 		}()
 		eventually(t, "the probe tries another account", func() bool { return readFrom(asked, 0) != "" })
@@ -215,8 +214,18 @@ func TestProbeIsClosed(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if seen := readFrom(devices, 0); seen == "" || strings.Trim(seen, "\n") != "" {
-			t.Errorf("the daemons see the devices %q", seen)
+	})
+}
+
+// TestProbeOfAMachineWithGPUs: a control daemon that sees no device ends at once there, without
+// a word. This one stands for it.
+func TestProbeOfAMachineWithGPUs(t *testing.T) {
+	onEachDriver(t, func(t *testing.T, r Processes) {
+		program := writeProgram(t, filepath.Join(tempDir(t), "cli"), "#!/bin/sh\n"+
+			"[ $# = 0 ] || [ \"$1\" = -v ] || [ \"$CUDA_VISIBLE_DEVICES\" = "+string(uuid0)+" ] || exit 1\n"+
+			"exec "+r.Program+" \"$@\"\n")
+		if _, err := Probe(t.Context(), program, tempDir(t), uuid0, 0); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -233,7 +242,7 @@ func TestProbeLeavesNoProcess(t *testing.T) {
 		cancel()
 	}()
 	program := writeProgram(t, tmp+"/p", "#!/bin/sh\necho $$ >>"+tmp+"/pids; exec sleep 600\n")
-	if _, err := Probe(ctx, program, tempDir(t), strangerUID); err == nil {
+	if _, err := Probe(ctx, program, tempDir(t), uuid0, strangerUID); err == nil {
 		t.Error("a program that takes no lock was probed")
 	}
 	for _, text := range strings.Fields(readFrom(tmp+"/pids", 0)) {
@@ -259,7 +268,7 @@ func TestClientCeiling(t *testing.T) {
 func BenchmarkProbe(b *testing.B) {
 	program, run := publicCopy(b, driver.Control(driver.Dir(b, "555"))), tempDir(b)
 	for b.Loop() {
-		if _, err := Probe(b.Context(), program, run, strangerUID); err != nil {
+		if _, err := Probe(b.Context(), program, run, uuid0, strangerUID); err != nil {
 			b.Fatal(err)
 		}
 	}

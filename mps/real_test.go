@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,10 +37,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const (
-	uuid0 gpu.UUID = "GPU-00000000-0000-4000-8000-000000000000"
-	uuid1 gpu.UUID = "GPU-11111111-1111-4111-8111-111111111111"
-)
+// uuid0 is a GPU of the machine where GPUSLOT_GPU names one: a control daemon of another
+// ends at once there.
+var uuid0 = gpu.UUID(cmp.Or(os.Getenv("GPUSLOT_GPU"), "GPU-00000000-0000-4000-8000-000000000000"))
+
+const uuid1 gpu.UUID = "GPU-11111111-1111-4111-8111-111111111111"
 
 // onEachDriver runs a test against the real control daemon of each branch.
 func onEachDriver(t *testing.T, test func(t *testing.T, r Processes)) {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/api"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -115,8 +116,8 @@ const (
 
 // Prober tries the installed programs and asks the driver.
 type Prober struct {
-	// Probe tries a control program.
-	Probe func(ctx context.Context, program string) (mps.Capabilities, error)
+	// Probe tries a control program on a device, empty if there is none.
+	Probe func(ctx context.Context, program string, device gpu.UUID) (mps.Capabilities, error)
 	// MemoryLimits says whether the driver's NVML can limit a cgroup's VRAM, and whether
 	// that is known; nil if NVML is not in use.
 	MemoryLimits func() (has, known bool)
@@ -127,7 +128,7 @@ type Prober struct {
 
 // Next returns what is known in a round of the agent's loop. It tries the control program in
 // the first round, when another file is in its place, and again a few rounds after a failure.
-func (p *Prober) Next(ctx context.Context, last Set, program string, round uint64) Set {
+func (p *Prober) Next(ctx context.Context, last Set, program string, inv gpu.Inventory, round uint64) Set {
 	next := last
 	if now := p.cgroupLimits(); now.Known || !last.CgroupLimits.Known {
 		next.CgroupLimits = now // otherwise what was known stays: a job can bring about that nothing can be read
@@ -140,7 +141,7 @@ func (p *Prober) Next(ctx context.Context, last Set, program string, round uint6
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	next.program, next.round = id, round
-	next.MPS, next.Err = p.Probe(ctx, program)
+	next.MPS, next.Err = p.Probe(ctx, program, device(inv))
 	next.Tried = next.Err == nil
 	if !next.Tried {
 		next.MPS = mps.Capabilities{} // a part of a trial claims nothing
@@ -148,6 +149,19 @@ func (p *Prober) Next(ctx context.Context, last Set, program string, round uint6
 		p.Log.Info("control daemon probed", "can", next.MPS.String(), "version", next.MPS.Version)
 	}
 	return next
+}
+
+// device is one that a control daemon sees: a GPU in MIG mode has none but its MIG devices.
+func device(inv gpu.Inventory) gpu.UUID {
+	for _, g := range inv.GPUs {
+		switch {
+		case !g.MIGEnabled:
+			return g.UUID
+		case len(g.MIGDevices) > 0:
+			return g.MIGDevices[0].UUID
+		}
+	}
+	return ""
 }
 
 // cgroupLimits: NVML must have the call, and the kernel a controller below

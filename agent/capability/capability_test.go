@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
@@ -22,6 +23,8 @@ type trials struct {
 	Prober
 	program string
 	n       int
+	device  gpu.UUID // of the last trial
+	inv     gpu.Inventory
 	err     error
 	last    Set
 	round   uint64
@@ -31,8 +34,9 @@ func newTrials(t *testing.T) *trials {
 	t.Helper()
 	p := &trials{program: filepath.Join(t.TempDir(), "control")}
 	p.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	p.Probe = func(context.Context, string) (mps.Capabilities, error) {
+	p.Probe = func(_ context.Context, _ string, device gpu.UUID) (mps.Capabilities, error) {
 		p.n++
+		p.device = device
 		return mps.Capabilities{}, p.err
 	}
 	p.write(t, "1")
@@ -49,7 +53,29 @@ func (p *trials) write(t *testing.T, text string) {
 func (p *trials) rounds(t *testing.T, n int) {
 	for range n {
 		p.round++
-		p.last = p.Next(t.Context(), p.last, p.program, p.round)
+		p.last = p.Next(t.Context(), p.last, p.program, p.inv, p.round)
+	}
+}
+
+// TestDeviceOfATrial: it is one that a control daemon sees.
+func TestDeviceOfATrial(t *testing.T) {
+	mig := gpu.GPU{UUID: "GPU-1", MIGEnabled: true}
+	divided := gpu.GPU{UUID: "GPU-2", MIGEnabled: true, MIGDevices: []gpu.MIGDevice{{UUID: "MIG-1"}}}
+	for _, tt := range []struct {
+		gpus []gpu.GPU
+		want gpu.UUID
+	}{
+		{nil, ""},
+		{[]gpu.GPU{mig}, ""},
+		{[]gpu.GPU{mig, divided, {UUID: "GPU-3"}}, "MIG-1"},
+		{[]gpu.GPU{mig, {UUID: "GPU-3"}, divided}, "GPU-3"},
+	} {
+		p := newTrials(t)
+		p.inv.GPUs = tt.gpus
+		p.rounds(t, 1)
+		if p.device != tt.want {
+			t.Errorf("%v: tried with %q, want %q", tt.gpus, p.device, tt.want)
+		}
 	}
 }
 

@@ -48,6 +48,7 @@ type call struct {
 	// home is a results.tgz to read, into the directory that takes the page.
 	home, into string
 
+	gpu    gpu.UUID // the first of this machine, empty if the inventory cannot be had
 	end    time.Time
 	state  state
 	driver evidence.Driver
@@ -146,16 +147,17 @@ func (c *call) findGPU(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, c.program("gpuslot"), "inventory", "--json")
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
-	if (evidence.Host{Device: evidence.Device}).Loaded() {
-		return nil
-	}
 	said := reason(out, err)
 	if err == nil {
 		inv, unread := gpu.DecodeInventory(bytes.NewReader(out))
 		if unread == nil && len(inv.GPUs) > 0 {
+			c.gpu = inv.GPUs[0].UUID
 			return nil
 		}
 		said = "gpuslot inventory lists none"
+	}
+	if (evidence.Host{Device: evidence.Device}).Loaded() {
+		return nil
 	}
 	return fmt.Errorf("this machine has no GPU to try (%s). The programs of the folder run here; start it where nvidia-smi lists a GPU", said)
 }

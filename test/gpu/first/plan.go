@@ -154,7 +154,9 @@ func contract(ctx context.Context, c *call, t trying) error {
 
 func dialect(ctx context.Context, c *call, t trying) error {
 	// A pipe directory has 87 bytes at most, so its own is not below a long TMPDIR.
-	env := []string{"GPUSLOT_MPS_CONTROL=" + c.driver.Files[evidence.Control].Path, "TMPDIR=/tmp"}
+	env := []string{
+		"GPUSLOT_MPS_CONTROL=" + c.driver.Files[evidence.Control].Path, "TMPDIR=/tmp", "GPUSLOT_GPU=" + string(c.gpu),
+	}
 	return c.child(ctx, t.budget, "dialect", env, c.program("mps.test"),
 		"-test.v", "-test.run", "^(TestMatrix|TestRubbishOnItsSocket)$", "-test.timeout", t.budget.String())
 }

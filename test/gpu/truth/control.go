@@ -19,7 +19,7 @@ const nobody = 65534
 
 // capabilities are found by trial.
 func (l *Lab) capabilities(ctx context.Context, n *Notes) (mps.Capabilities, error) {
-	c, err := mps.Probe(ctx, l.Control, filepath.Join(l.Dir, "p"), nobody)
+	c, err := mps.Probe(ctx, l.Control, filepath.Join(l.Dir, "p"), l.GPU, nobody)
 	if err != nil {
 		return c, err
 	}

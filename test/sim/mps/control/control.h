@@ -104,6 +104,7 @@ void control_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* partition.c: R590, documented and not measured. */
 void device_query(struct daemon *d, const char *args);
+int sees_no_device(void);
 void sm_partition(struct daemon *d, const char *args);
 void lspart(struct daemon *d, const char *args);
 

@@ -124,5 +124,7 @@ int main(int argc, char **argv)
 		puts("Only root user may enable -multiuser-server!");
 		return 1;
 	}
+	if (sees_no_device())
+		return 1;
 	return daemon_run(&d, mode == BACKGROUND);
 }

@@ -41,6 +41,17 @@ static struct devices own_devices(const struct sim_node *n)
 	return select_devices(n, &all, getenv("CUDA_VISIBLE_DEVICES"));
 }
 
+/* Run for real with 580 on an H200: such a daemon ends at once and says nothing. Without a driver it lives. */
+int sees_no_device(void)
+{
+	const struct sim_node *n = sim_read();
+	if (!n)
+		return 0;
+	unsigned count = (unsigned)own_devices(n).count;
+	sim_end();
+	return count == 0;
+}
+
 static int mine(const struct sim_partition *p, uint32_t gpu) { return p->used && p->daemon == getpid() && p->gpu == gpu; }
 
 static uint64_t taken(const struct sim_node *n, uint32_t gpu)
