@@ -20,7 +20,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/culprits"
 	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/elastic"
 	"github.com/gpuslot/gpuslot/agent/ending"
@@ -199,7 +198,6 @@ type Agent struct {
 	history    *history.Writer
 	jobs       *jobs.Table
 	keeper     *daemons.Keeper
-	culprits   *culprits.Finder
 	layouts    *layouts.Layouts
 	limits     *budget.Limits
 	links      ending.Links

@@ -64,7 +64,8 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// may run; one that was not stays as it is.
 	untouched := refused != "" && !release.SetUp(v.next.Paths)
 	a.heart.beat()
-	if errInv == nil && !a.quiescer.Quiet && !untouched && !v.wantsToObserve() { // a probe of the control daemon opens the driver
+	// A probe of the control daemon opens the driver.
+	if errInv == nil && !a.quiescer.Quiet && !untouched && !v.wantsToObserve() {
 		v.can = a.prober.Next(ctx, last.can, v.next.Paths.ControlDaemon, inv, v.rounds)
 	}
 

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/jobs"
-	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/test/driver"
@@ -105,7 +103,7 @@ func TestRealServerWithoutGPU(t *testing.T) {
 }
 
 // TestSimulatedServer: the trial's server comes and goes, a client's brings
-// itself, and a fault has its culprit.
+// itself, and a fault is seen.
 func TestSimulatedServer(t *testing.T) {
 	for _, branch := range []string{"550", "555"} { // 535 tells no state of servers
 		t.Run(branch, func(t *testing.T) {
@@ -122,18 +120,10 @@ func TestSimulatedServer(t *testing.T) {
 			}
 			ta := daemonAgent(t, u, "export "+env+"\nexec "+filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control"), filepath.Join(n.Dir, "bin/nvidia-cuda-mps-server"))
 			ta.until("starts with the first job (last proven at ")
-			pid, say := guest(t, n, filepath.Join(ta.view.Load().config.Paths.PipeRoot(), string(u)))
+			_, say := guest(t, n, filepath.Join(ta.view.Load().config.Paths.PipeRoot(), string(u)))
 			ta.until("1 client)")
-			job := jobs.Job{GPU: u, ID: "7.0", Owner: "alice", Starter: starter.Starter{Slot: "slot1_2@wn1"}}
-			ta.culprits.Note(job, []int{pid}, time.Now())
 			say("fault")
 			ta.until("FAULT")
-			want := fmt.Sprintf("its log names process %d of job 7.0 (slot1_2, alice)", pid)
-			for end := time.Now().Add(5 * time.Minute); !strings.Contains(ta.view.Load().reasons[u], want); ta.apply(false) {
-				if time.Sleep(50 * time.Millisecond); time.Now().After(end) {
-					t.Fatalf("reason %q, want %q", ta.view.Load().reasons[u], want)
-				}
-			}
 		})
 	}
 }

@@ -286,3 +286,7 @@ func TestTrialMeetsAJob(t *testing.T) {
 	ta.round(f, "shutdown 70", "ACTIVE")
 	ta.round(f, "", "starts with the first job (last proven at ")
 }
+
+func serverIn(status mps.ServerStatus, clients ...int) []mps.Server {
+	return []mps.Server{{ID: process.ID{PID: 50}, Status: status, Clients: clients}}
+}

@@ -16,7 +16,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/capability"
 	"github.com/gpuslot/gpuslot/agent/closures"
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/culprits"
 	"github.com/gpuslot/gpuslot/agent/daemons"
 	"github.com/gpuslot/gpuslot/agent/dcgm"
 	"github.com/gpuslot/gpuslot/agent/elastic"
@@ -133,11 +132,11 @@ func cgroupsFile(p config.Paths) string { return filepath.Join(p.Run, "cgroups.j
 // newKeeper makes what keeps control daemons and their static SM partitions.
 func (a *Agent) newKeeper(servers Servers, p config.Paths) {
 	sm, _ := a.daemons.(partitions.Daemons)
-	a.culprits, a.partitions = culprits.New(a.jobs), partitions.New(partitions.Options{
+	a.partitions = partitions.New(partitions.Options{
 		File: partitions.File(p), Daemons: sm, Jobs: a.jobs, Processes: a.proc, Log: a.log,
 	})
 	o := daemons.Options{
-		Daemons: a.daemons, Checks: a.daemons, Clients: a.clients, Partitions: a.partitions, Culprits: a.culprits,
+		Daemons: a.daemons, Checks: a.daemons, Clients: a.clients, Partitions: a.partitions,
 		Jobs: a.jobs, Access: a.access, Owners: a.jobs, Processes: a.proc, Work: work{a}, Metrics: a.metrics,
 		Events: a.history, Log: a.log, Own: a.own, Beat: a.heart.beat,
 	}
@@ -187,7 +186,7 @@ func (a *Agent) newAdmission() {
 func (a *Agent) newSampling(source usage.Source, c config.Usage) error {
 	o := sampling.Options{
 		Source: source, Node: func() sampling.Node { return a.sampled(a.view.Load()) }, Jobs: a.jobs, Processes: a.proc,
-		Users: starter.Users{Node: a.proc}, Daemons: a.daemons, Limits: a.limits, Sightings: a.culprits, Punisher: a.ender,
+		Users: starter.Users{Node: a.proc}, Daemons: a.daemons, Limits: a.limits, Punisher: a.ender,
 		Events: a.history, Log: a.log, Proc: a.proc.Root, Published: a.lastHour.AddSample, Ended: a.sweeper.now,
 		Wake: func() { nudge(a.wake) },
 	}

@@ -19,7 +19,7 @@ const (
 	ServerBroken     EventKind = "server-broken"     // a start or a server failed: Reason where the line says it
 	ServerRefuses    EventKind = "server-refuses"    // Server is asked to end and stays: it has clients
 	ServerForced     EventKind = "server-forced"     // Server gets the one SIGINT of a forced end
-	GPUFault         EventKind = "gpu-fault"         // Client where the line names the culprit
+	GPUFault         EventKind = "gpu-fault"         // the Client of the line may be a neighbour
 	GPURecovered     EventKind = "gpu-recovered"     // the server takes clients again
 	ClientAttached   EventKind = "client-attached"   // Client, UID
 	ClientWaits      EventKind = "client-waits"      // Client, UID: its server is not ready, or is another account's
@@ -28,7 +28,7 @@ const (
 )
 
 // Event is one line of the log that means something. The log tells what no
-// command does: exit codes, reasons and culprits. It proves nothing: whoever
+// command does: exit codes and reasons. It proves nothing: whoever
 // reaches the pipe directory can write such lines.
 type Event struct {
 	Kind EventKind

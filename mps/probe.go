@@ -28,10 +28,8 @@ const probeTimeout = 5 * time.Second
 // directory of its own below run, asks them, and ends them. It uses no GPU, disturbs
 // no other daemon, and takes some 20 ms. Program is the path or name of
 // nvidia-cuda-mps-control; keep the result by that file's identity. One probe at a
-// time may use a run directory. Device is a GPU or MIG device of this machine, empty if it has
-// none: where there are GPUs, a control daemon that sees none ends at once (580 on an H200).
-// Stranger is an account without jobs, which tries what only the daemon's may do; 0 if there is
-// none.
+// time may use a run directory. Device is one of this machine, empty if it has none: a control daemon
+// that sees none of the GPUs there ends at once. Stranger is an account without jobs, or 0.
 func Probe(ctx context.Context, program, run string, device gpu.UUID, stranger uint32) (Capabilities, error) {
 	if _, err := exec.LookPath(program); err != nil {
 		return Capabilities{}, &Error{Fault: NotInstalled, Err: err, Text: fmt.Sprintf("%s is not on this machine: "+

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/driver"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
@@ -27,24 +28,24 @@ var probed = map[string]string{
 const strangerUID = 4242
 
 // probing runs a test with each control program where every account can run it.
-func probing(t *testing.T, test func(t *testing.T, branch, program string)) {
+func probing(t *testing.T, test func(t *testing.T, branch, program string, device gpu.UUID)) {
 	for _, branch := range driver.Branches() {
 		t.Run("real "+branch, func(t *testing.T) {
-			test(t, branch, publicCopy(t, driver.Control(driver.Dir(t, branch))))
+			test(t, branch, publicCopy(t, driver.Control(driver.Dir(t, branch))), uuid0)
 		})
 		t.Run("sim "+branch, func(t *testing.T) {
 			n := sim.New(t, branch+".1", "V100S")
-			test(t, branch, onNode(t, n, branch, publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control"))))
+			test(t, branch, onNode(t, n, branch, publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control"))), onlyGPU(t, n))
 		})
 	}
 }
 
 func TestProbe(t *testing.T) {
 	needsRoot(t)
-	probing(t, func(t *testing.T, branch, program string) {
+	probing(t, func(t *testing.T, branch, program string, device gpu.UUID) {
 		run := tempDir(t)
 		writeProgram(t, filepath.Join(run, "probe/1/control"), "left by a killed agent")
-		c, err := Probe(t.Context(), program, run, uuid0, strangerUID)
+		c, err := Probe(t.Context(), program, run, device, strangerUID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +122,7 @@ func TestProbeOfSimulatedDrivers(t *testing.T) {
 	for driver, more := range map[string]string{"590.48.01": ", static-partitions", "615.71.09": ", static-partitions, protocol-v3"} {
 		n := sim.New(t, driver, "H200")
 		program := onNode(t, n, driver, publicCopy(t, filepath.Join(n.Dir, "bin/nvidia-cuda-mps-control")))
-		c, err := Probe(t.Context(), program, tempDir(t), uuid0, strangerUID)
+		c, err := Probe(t.Context(), program, tempDir(t), onlyGPU(t, n), strangerUID)
 		if want := probed["555"] + more; err != nil || c.String() != want {
 			t.Errorf("%s: %s, %v; want %s: %+v", driver, c, err, want, c)
 		}

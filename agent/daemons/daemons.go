@@ -83,7 +83,8 @@ type Partitions interface {
 
 // Jobs are the running jobs; jobs.Table is the real one.
 type Jobs interface {
-	// Busy says whether some job has a part of a GPU.
+	// On are the jobs that have a part of a GPU, and Busy says whether there are any.
+	On(u gpu.UUID) []jobs.Job
 	Busy(u gpu.UUID) bool
 	// Unknown says which job has a GPU that is not known; empty if there is none.
 	Unknown() string
@@ -93,11 +94,6 @@ type Jobs interface {
 type Access interface {
 	// Given counts the accounts that were let in; -1 if one is in now.
 	Given(u gpu.UUID) int
-}
-
-// Culprits say whom the log of a GPU's server names as the cause of a fatal error; culprits.Finder is the real one.
-type Culprits interface {
-	Of(u gpu.UUID, lines []string) string
 }
 
 // Owners say which job a process is of; jobs.Table is the real one.
@@ -147,7 +143,6 @@ type Options struct {
 	Jobs       Jobs
 	Access     Access
 	Owners     Owners
-	Culprits   Culprits
 	Processes  Processes
 	Work       Work
 	Metrics    Metrics
@@ -251,7 +246,7 @@ func (k *Keeper) Round(ctx context.Context, n Node) (now map[gpu.UUID]State, pro
 	k.last = n.Wanted
 	k.repairServers(ctx, now, n.Deadline)
 	k.restartUnanswered(ctx, now, time.Now())
-	k.findCulprits(ctx, now, n.Deadline)
+	k.tellFaults(now)
 	k.testServers(ctx, &n, now)
 	if k.Logs != nil {
 		for _, w := range n.Wanted {

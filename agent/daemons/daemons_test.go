@@ -394,29 +394,29 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// The first process of a job that the log names is the culprit; the log is read a few times.
-func TestCulprit(t *testing.T) {
-	for want, lines := range map[string][]string{
-		"(its log names process 500 of job 1.0 (slot1_1, alice))":                          {faultLine(1), faultLine(600), faultLine(500)},
-		"(its log names process 501 of job 1.0 (slot1_1, alice))":                          {faultLine(501)},
-		"(its log names process 600, which is of no job of gpuslot there)":                 {faultLine(600)},
-		"a client met a fatal GPU error, and it serves nobody until 1 clients have ended;": nil,
-	} {
-		n := newNode(t, 1).tested()
-		job := jobs.Job{Starter: starter.Starter{Slot: "slot1_1@wn"}, GPU: uuid(0), ID: "1.0", Owner: "alice"}
-		n.owners[500] = job
-		n.owners[600] = jobs.Job{Starter: starter.Starter{Slot: "slot1_2@wn"}, GPU: uuid(1)}
-		n.culprits.Note(job, []int{501}, time.Now())
-		n.lines = lines
+// TestJobsOfAFault: a fault is counted and noted once, with the jobs that were there.
+func TestJobsOfAFault(t *testing.T) {
+	n := newNode(t, 2).tested()
+	n.owners[500] = jobs.Job{Starter: starter.Starter{Slot: "slot1_1@wn"}, GPU: uuid(0), ID: "1.0", Owner: "alice"}
+	n.owners[501] = jobs.Job{Starter: starter.Starter{Slot: "slot1_2@wn"}, GPU: uuid(0)}
+	n.owners[600] = jobs.Job{Starter: starter.Starter{Slot: "slot1_3@wn"}, GPU: uuid(1), ID: "3.0", Owner: "bob"}
+	n.round()
+	for fault := range 2 {
+		n.noted = nil
+		if fault > 0 {
+			delete(n.owners, 500) // it has ended by then
+		}
 		n.daemons[uuid(0)].servers = serverIn(mps.Faulted, 500)
-		for range culpritLooks + 2 {
+		for range 3 {
 			n.round()
 		}
-		n.says(want)
-		reads := strings.Count(n.since(), "log")
-		if named := lines != nil; named && reads != 1 || !named && reads != culpritLooks || n.counts["fault"] != 1 {
-			t.Errorf("%s: read %d times, %d faults are counted", want, reads, n.counts["fault"])
+		n.says("a client met a fatal GPU error, and it serves nobody until 1 clients have ended;")
+		noted := strings.Join(n.noted, "\n")
+		if n.counts["fault"] != fault+1 || strings.Count(noted, "met a fatal GPU error. Jobs there: 1.0 on slot1_1 of alice, slot1_2.") != 1 {
+			t.Errorf("%d faults are counted, noted: %s", n.counts["fault"], noted)
 		}
+		n.daemons[uuid(0)].servers = serverIn(mps.Active)
+		n.round()
 	}
 }
 

@@ -203,7 +203,7 @@ func TestContextsEnd(t *testing.T) {
 	if err := n.Stop(t.Context(), uuid(0)); err != nil {
 		t.Error(err)
 	}
-	if did := n.since(); did != "set, server of 0, log, end server 70, restart, server of 0, log, set servers [70], log, restart, restart, set" {
+	if did := n.since(); did != "set, server of 0, log, end server 70, restart, server of 0, log, set servers [70], restart, restart, set" {
 		t.Errorf("told %q", did)
 	}
 	for i, ctx := range n.contexts {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/culprits"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
@@ -67,9 +67,7 @@ type node struct {
 	started map[int]uint64
 	counts  map[string]int
 	noted   []string
-	// culprits is what names them.
-	culprits *culprits.Finder
-	log      bytes.Buffer
+	log     bytes.Buffer
 	// other is what partitions say.
 	why   string
 	other bool
@@ -88,9 +86,8 @@ func newNode(t *testing.T, gpus int) *node {
 			Tenancy: plan.Tenancy{Policy: config.TenancyOneAtATime},
 		})
 	}
-	n.culprits = culprits.New(n)
 	n.Keeper = New(Options{
-		Culprits: n.culprits, Daemons: n, Checks: n, Clients: clientsOf{n}, Servers: n, Logs: n, Partitions: n, Jobs: n, Access: n, Owners: n, Processes: n,
+		Daemons: n, Checks: n, Clients: clientsOf{n}, Servers: n, Logs: n, Partitions: n, Jobs: n, Access: n, Owners: n, Processes: n,
 		Work: n, Metrics: n, Events: n, Log: slog.New(slog.NewTextHandler(&n.log, nil)), Beat: func() { n.beats++ },
 	})
 	return n
@@ -265,8 +262,17 @@ func (n *node) Have(context.Context, *plan.GPU, process.ID, time.Duration) (stri
 }
 
 func (n *node) Busy(u gpu.UUID) bool { return n.busy[u] }
-func (n *node) Given(gpu.UUID) int   { return n.given }
-func (n *node) Unknown() string      { return n.unknown }
+
+func (n *node) On(u gpu.UUID) (out []jobs.Job) {
+	for _, pid := range slices.Sorted(maps.Keys(n.owners)) {
+		if j := n.owners[pid]; j.GPU == u {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+func (n *node) Given(gpu.UUID) int { return n.given }
+func (n *node) Unknown() string    { return n.unknown }
 
 func (n *node) StarterOf(pid int) (starter.Starter, bool) {
 	j, ok := n.owners[pid]

@@ -161,7 +161,7 @@ func (k *Keeper) endLeft(u gpu.UUID, pids []int, listed time.Time) {
 			continue
 		}
 		k.Events.Event(history.Event{
-			Kind: history.EventCulprit, GPU: u, By: history.ByAgent,
+			Kind: history.EventFault, GPU: u, By: history.ByAgent,
 			Text: fmt.Sprintf("Process %d kept its MPS server in FAULT and was killed.", pid),
 		})
 		k.Log.Warn("a client that kept its server in FAULT was killed", "gpu", u, "pid", pid)

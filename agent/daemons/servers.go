@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/systemd"
@@ -21,13 +20,9 @@ type ServerState struct {
 	// clients are those that a server in FAULT still has: until they are gone it
 	// takes no others.
 	clients []int
-	// before is when the last answer without the fault was had, culprit whom the log
-	// names as its cause, and looks how often it was read. They stay after it.
-	before  time.Time
-	culprit string
-	looks   int
-	// seen is when the last answer was had.
-	seen time.Time
+	// told says that the fault was counted and noted, and there are the jobs of the last round.
+	told  bool
+	there []string
 	// faults are when the latest faults began.
 	faults []time.Time
 	// active is when all servers there were last known to be well.
@@ -58,7 +53,7 @@ var serverPause = backoff.Doubling{First: time.Minute, Longest: 30 * time.Minute
 // next is the state after an answer.
 func (s ServerState) next(servers []mps.Server, at time.Time) ServerState {
 	was := s
-	s.faulted, s.waiting, s.pid, s.clients, s.seen = time.Time{}, time.Time{}, 0, nil, at
+	s.faulted, s.waiting, s.pid, s.clients = time.Time{}, time.Time{}, 0, nil
 	for _, srv := range servers {
 		switch srv.Status {
 		case mps.Faulted:
@@ -70,10 +65,7 @@ func (s ServerState) next(servers []mps.Server, at time.Time) ServerState {
 	}
 	switch {
 	case !s.faulted.IsZero() && was.faulted.IsZero():
-		s.before, s.culprit, s.looks = was.seen, "", 0
-		if was.seen.IsZero() {
-			s.before = at.Add(-culpritBack)
-		}
+		s.told = false
 		s.faults = append(slices.Clone(s.faults), at)
 		s.faults = s.faults[max(0, len(s.faults)-maxServerFaults):]
 	case s.faulted.IsZero() && s.waiting.IsZero():
@@ -93,28 +85,19 @@ func since(before, now time.Time) time.Time {
 func (s ServerState) Closed(now time.Time) string {
 	switch {
 	case !s.faulted.IsZero():
-		return fmt.Sprintf("its MPS server (pid %d) is in FAULT since %s: a client met a fatal GPU error%s, "+
+		return fmt.Sprintf("its MPS server (pid %d) is in FAULT since %s: a client met a fatal GPU error, "+
 			"and it serves nobody until %d clients have ended; gpuslot ends those that are left after %s",
-			s.pid, s.faulted.Format(time.TimeOnly), s.named(), len(s.clients), leftoverAfter)
+			s.pid, s.faulted.Format(time.TimeOnly), len(s.clients), leftoverAfter)
 	case !s.waiting.IsZero() && now.Sub(s.waiting) > waitingTooLong:
 		return fmt.Sprintf("its MPS server (pid %d) is not ready since %s: jobs would wait for it without end; "+
 			"see its log (%s) and restart it: gpuslot gpu restart",
 			s.pid, s.waiting.Format(time.TimeOnly), systemd.JournalCommand("gpuslot-mps@*"))
 	case now.Before(s.pausedUntil()):
 		return fmt.Sprintf("its MPS server met %d fatal GPU errors within an hour: it opens again at %s; "+
-			"find the job that causes them in gpuslot why or in the log%s",
-			len(s.recent(now)), s.pausedUntil().Format(time.TimeOnly), s.named())
+			"gpuslot why says which jobs were there each time",
+			len(s.recent(now)), s.pausedUntil().Format(time.TimeOnly))
 	}
 	return ""
-}
-
-// named is the log's word on the cause of a fault, in brackets; it may be wrong. Empty if it
-// names nobody.
-func (s ServerState) named() string {
-	if s.culprit == "" {
-		return ""
-	}
-	return " (its log names " + s.culprit + ")"
 }
 
 // recent are the faults that count now.
@@ -139,13 +122,4 @@ func (s ServerState) leftovers(now time.Time) []int {
 		return nil
 	}
 	return s.clients
-}
-
-// Explain is a verdict's reason, with whom the server's log names where the event was what
-// the server is in FAULT for.
-func (s ServerState) Explain(v faults.Verdict) string {
-	if v.Class != faults.ClosedForServer || !s.Faulted() {
-		return v.Reason
-	}
-	return v.Reason + s.named()
 }

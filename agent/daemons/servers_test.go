@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpuslot/gpuslot/agent/faults"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
@@ -83,38 +82,5 @@ func TestServerFlaps(t *testing.T) {
 	s = s.next(serverIn(mps.Faulted), now).next(serverIn(mps.Active), now.Add(time.Second))
 	if why := s.Closed(now.Add(time.Second)); why != "" {
 		t.Errorf("old faults count for ever: %s", why)
-	}
-}
-
-// TestCulpritOfAnEvent: the reason that an XID gives has the name, too, while the
-// server is in FAULT for it.
-func TestCulpritOfAnEvent(t *testing.T) {
-	s := ServerState{faulted: time.Unix(1, 0), culprit: "process 5 of job 7.0"}
-	for _, tt := range []struct {
-		v    faults.Verdict
-		s    ServerState
-		want string
-	}{
-		{faults.Verdict{Class: faults.ClosedForServer, Reason: "Xid 31"}, s, "Xid 31 (its log names process 5 of job 7.0)"},
-		{faults.Verdict{Class: faults.ClosedForServer, Reason: "Xid 31"}, ServerState{culprit: "a former one"}, "Xid 31"},
-		{faults.Verdict{Class: faults.ClosedForReset, Reason: "Xid 119"}, s, "Xid 119"},
-		{faults.Verdict{}, s, ""},
-	} {
-		if got := tt.s.Explain(tt.v); got != tt.want {
-			t.Errorf("%q, want %q", got, tt.want)
-		}
-	}
-}
-
-// TestLogOfAFault: it is read from the last answer without the fault on, or for a while back where there was none.
-func TestLogOfAFault(t *testing.T) {
-	at := time.Unix(10000, 0)
-	first := ServerState{}.next(serverIn(mps.Faulted), at)
-	if !first.before.Equal(at.Add(-culpritBack)) {
-		t.Errorf("the first answer: from %s on", first.before)
-	}
-	later := ServerState{}.next(nil, at).next(serverIn(mps.Faulted), at.Add(time.Minute)).next(serverIn(mps.Faulted), at.Add(time.Hour))
-	if !later.before.Equal(at) {
-		t.Errorf("a later one: from %s on", later.before)
 	}
 }

@@ -124,13 +124,6 @@ func pow5(n int) int {
 	return p
 }
 
-// logStamp begins a line of a control daemon's log.
-const logStamp = "[2026-11-21 10:33:22.201 Control  4005] "
-
-func faultLine(pid int) string {
-	return fmt.Sprintf("%sVolta MPS Server: Client process %d encountered a fatal GPU error.", logStamp, pid)
-}
-
 func TestFlagFiles(t *testing.T) {
 	paths := config.Paths{Run: t.TempDir()}
 	several := plan.GPU{UUID: uuid(0), Mode: config.ModeMPS, Tenancy: plan.Tenancy{Policy: config.TenancyMultiUser}}
@@ -148,3 +141,6 @@ func TestFlagFiles(t *testing.T) {
 		t.Errorf("%v, %q", err, Flags(paths, uuid(0)))
 	}
 }
+
+// logStamp begins a line of a control daemon's log.
+const logStamp = "[2026-11-21 10:33:22.201 Control  4005] "

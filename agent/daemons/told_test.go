@@ -41,21 +41,6 @@ func TestForeignChanges(t *testing.T) {
 	}
 }
 
-// TestCulpritIsNoted: the history has a culprit once, and none where the log names no process.
-func TestCulpritIsNoted(t *testing.T) {
-	for _, lines := range [][]string{nil, {faultLine(600)}} {
-		n := newNode(t, 1).tested()
-		n.lines, n.noted = lines, nil
-		n.daemons[uuid(0)].servers = serverIn(mps.Faulted, 500)
-		for range culpritLooks + 2 {
-			n.round()
-		}
-		if noted := strings.Count(strings.Join(n.noted, "\n"), "names the cause of a fault"); noted != len(lines) {
-			t.Errorf("the log %q: %q", lines, n.noted)
-		}
-	}
-}
-
 // TestServersGetLimits: the log says whether running servers took their daemon's limits.
 func TestServersGetLimits(t *testing.T) {
 	for says, refuses := range map[string]error{

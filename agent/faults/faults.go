@@ -19,7 +19,7 @@ import (
 // Tracker keeps what is known of each GPU. The zero value is ready; it may be used from
 // several goroutines.
 //
-// The caller makes one call for each event (Event, or Culprit for a line of the
+// The caller makes one call for each event (Event, or Named for a line of the
 // kernel log), one each round (Round), and asks for a GPU's Verdict at any time.
 type Tracker struct {
 	mu   sync.Mutex
@@ -83,13 +83,13 @@ func (t *Tracker) Event(e gpu.Event) {
 	}
 }
 
-// Culprit notes the process that the kernel log names for an XID of a GPU; it
+// Named notes the process that the kernel log names for an XID of a GPU; it
 // is joined to the event of the same number, whichever comes first.
-func (t *Tracker) Culprit(u gpu.UUID, x gpu.KernelXID, at time.Time) {
+func (t *Tracker) Named(u gpu.UUID, x gpu.KernelXID, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if g, ok := t.find(u); ok && x.PID > 0 {
-		t.gpus[u] = g.named(x, at)
+		t.gpus[u] = g.withName(x, at)
 	}
 }
 

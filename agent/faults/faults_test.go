@@ -193,11 +193,11 @@ func TestTroubleOfAServer(t *testing.T) {
 	x := &Tracker{}
 	x.Round(at(0), sight(gpuA, func(s *Sight) { s.Server = at(-1) }))
 	fault := xidOf(gpuA, 31, at(2*time.Second))
-	x.Culprit(gpuA, gpu.KernelXID{XID: 13, PID: 9, Process: "other"}, at(time.Second))
+	x.Named(gpuA, gpu.KernelXID{XID: 13, PID: 9, Process: "other"}, at(time.Second))
 	x.Event(fault)
-	x.Culprit(gpuA, gpu.KernelXID{XID: 31, PID: 77, Process: "python"}, at(3*time.Second))
+	x.Named(gpuA, gpu.KernelXID{XID: 31, PID: 77, Process: "python"}, at(3*time.Second))
 	v := x.Verdict(gpuA, at(3*time.Second))
-	if v.Class != ClosedForServer || !strings.Contains(v.Reason, "Xid 31 (GPU memory page fault) by process 77 (python): it opens when its MPS server is active again") {
+	if v.Class != ClosedForServer || !strings.Contains(v.Reason, "Xid 31 (GPU memory page fault), noted for process 77 (python): it opens when its MPS server is active again") {
 		t.Errorf("%+v", v)
 	}
 	x.Round(at(4*time.Second), sight(gpuA, func(s *Sight) { s.Server = at(time.Second) })) // proven before the fault
@@ -215,9 +215,9 @@ func TestTroubleOfAServer(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	// The kernel log may be first.
-	x.Culprit(gpuA, gpu.KernelXID{XID: 119, PID: 78, Process: "a"}, at(6*time.Second))
+	x.Named(gpuA, gpu.KernelXID{XID: 119, PID: 78, Process: "a"}, at(6*time.Second))
 	x.Event(xidOf(gpuA, 119, at(7*time.Second)))
-	if v := x.Verdict(gpuA, at(8*time.Second)); !strings.Contains(v.Reason, "by process 78 (a)") {
+	if v := x.Verdict(gpuA, at(8*time.Second)); !strings.Contains(v.Reason, "for process 78 (a)") {
 		t.Errorf("%+v", v)
 	}
 }
@@ -290,7 +290,7 @@ func (s step) on(x *Tracker) {
 	case s.sight != nil:
 		x.Round(s.now, []Sight{*s.sight})
 	case s.name != nil:
-		x.Culprit(s.gpu, *s.name, s.now)
+		x.Named(s.gpu, *s.name, s.now)
 	}
 }
 

@@ -131,8 +131,8 @@ func (g state) verdict(now time.Time) Verdict {
 func (g state) reason() string {
 	var b strings.Builder
 	b.WriteString(g.cause.what + g.cause.mig)
-	if c := g.cause.culprit; c.pid > 0 {
-		fmt.Fprintf(&b, " by process %d (%s)", c.pid, c.process)
+	if c := g.cause.named; c.pid > 0 {
+		fmt.Fprintf(&b, ", noted for process %d (%s)", c.pid, c.process)
 	}
 	if n := g.flaps(g.since); n > 1 && g.closed != ClosedForServer {
 		fmt.Fprintf(&b, ", its fault number %d in %.0f h", n, flapWindow.Hours())

@@ -68,7 +68,7 @@ func (g state) saved() Saved {
 	}
 	s.Class, s.What, s.Do, s.XID, s.Since, s.ResetSeen = g.closed, g.cause.what+g.cause.mig, g.cause.do, g.cause.xid,
 		g.since, g.resetSeen
-	s.PID, s.Process = g.cause.culprit.pid, g.cause.culprit.process
+	s.PID, s.Process = g.cause.named.pid, g.cause.named.process
 	s.Lost, s.UncorrectedVolatile, s.EnergyMillijoules, s.Recovery = g.then.Lost, g.then.UncorrectedVolatile,
 		g.then.Energy, g.then.Recovery
 	return s
@@ -79,7 +79,7 @@ func (g state) saved() Saved {
 func (s Saved) state() state {
 	g := state{
 		gpu: s.GPU, closed: s.Class, since: s.Since, resetSeen: s.ResetSeen, faults: s.Faults,
-		cause:    cause{what: s.What, do: s.Do, xid: s.XID, culprit: culprit{xid: s.XID, pid: s.PID, process: s.Process}},
+		cause:    cause{what: s.What, do: s.Do, xid: s.XID, named: named{xid: s.XID, pid: s.PID, process: s.Process}},
 		accepted: reported{rowFailed: s.AcceptedRowFailed, recovery: s.AcceptedRecovery},
 	}
 	if len(g.faults) > maxFaults {

@@ -54,7 +54,7 @@ type state struct {
 	// heard is the last Xid that left the GPU open.
 	heard heard
 	// name is the last process that the kernel log named.
-	name   culprit
+	name   named
 	counts map[string]count
 }
 
@@ -63,10 +63,10 @@ type cause struct {
 	what, do string
 	xid      int // 0 if it was none
 	mig      string
-	culprit  culprit
+	named    named
 }
 
-type culprit struct {
+type named struct {
 	xid, pid int
 	process  string
 	at       time.Time
@@ -141,7 +141,7 @@ func (g state) afterXID(e gpu.Event) state {
 		c.mig = fmt.Sprintf(" in GPU instance %d", e.GPUInstance)
 	}
 	if g.name.xid == e.XID && near(g.name.at, e.Time) {
-		c.culprit = g.name
+		c.named = g.name
 	}
 	if x.ByAction && g.last.Recovery != nil && g.accepted.recovery == gpu.RecoveryNone { // the next round reads it
 		g.heard = heard{x, e.Time}
@@ -191,11 +191,11 @@ func (c Closure) strongerThan(o Closure) bool {
 	return slices.Index(order, c) > slices.Index(order, o)
 }
 
-// named joins a process to the fault of the same number.
-func (g state) named(x gpu.KernelXID, at time.Time) state {
-	g.name = culprit{xid: x.XID, pid: x.PID, process: x.Process, at: at}
-	if g.closed != "" && g.cause.xid == x.XID && g.cause.culprit.pid == 0 && near(g.since, at) {
-		g.cause.culprit = g.name
+// withName joins a process to the fault of the same number.
+func (g state) withName(x gpu.KernelXID, at time.Time) state {
+	g.name = named{xid: x.XID, pid: x.PID, process: x.Process, at: at}
+	if g.closed != "" && g.cause.xid == x.XID && g.cause.named.pid == 0 && near(g.since, at) {
+		g.cause.named = g.name
 	}
 	return g
 }

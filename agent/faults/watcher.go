@@ -117,8 +117,8 @@ func (w *Watcher) ReadKernelLog(ctx context.Context, path string) {
 	}
 	err := FollowKernelLog(ctx, path, func(x gpu.KernelXID) {
 		if u, ok := w.o.Node().PCI[x.PCI]; ok && x.PID > 0 {
-			w.Culprit(u, x, time.Now())
-			w.o.Events.Event(history.Event{Kind: history.EventCulprit, GPU: u,
+			w.Named(u, x, time.Now())
+			w.o.Events.Event(history.Event{Kind: history.EventFault, GPU: u,
 				Text: fmt.Sprintf("The kernel log names process %d (%s) for Xid %d.", x.PID, x.Process, x.XID)})
 		}
 	})

@@ -144,7 +144,7 @@ func (n GPUs) unverified(u gpu.UUID, now time.Time) admission.Health {
 		}
 		serves = cmp.Or(n.unready(u), serves, n.fault(physical, now))
 	} else {
-		serves = cmp.Or(d.Closed(), d.Servers.Explain(n.Faults.Verdict(physical, now)), d.Servers.Closed(now))
+		serves = cmp.Or(d.Closed(), n.Faults.Verdict(physical, now).Reason, d.Servers.Closed(now))
 	}
 	h.Closed = cmp.Or(
 		n.Closed, absent, serves, n.Samples.Blocked(n.Sampling, u), n.Samples.Unseen(n.Sampling, u, now), lacking,

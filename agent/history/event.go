@@ -44,7 +44,6 @@ const (
 	EventOpen     EventKind = "open"
 	EventClose    EventKind = "close"
 	EventFault    EventKind = "fault"
-	EventCulprit  EventKind = "culprit"
 	EventRestart  EventKind = "restart"
 	EventAdmitted EventKind = "admitted"
 	EventRefused  EventKind = "refused"

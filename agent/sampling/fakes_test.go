@@ -50,8 +50,6 @@ type fakeNode struct {
 	ends      map[gpu.UUID][]int
 	kills     map[gpu.UUID][]int
 	events    []history.Event
-	sightings []int
-	forgotten time.Time
 	published []*usage.Snapshot
 	ended     int
 	woken     int
@@ -79,7 +77,7 @@ func newNode(t *testing.T, gpus int) *fakeNode {
 		n.readings = append(n.readings, reading(uuid(i)))
 	}
 	n.loop = New(Options{
-		Source: n, Node: func() Node { return n.node }, Jobs: n, Daemons: n, Limits: n, Sightings: n, Punisher: n,
+		Source: n, Node: func() Node { return n.node }, Jobs: n, Daemons: n, Limits: n, Punisher: n,
 		Processes: starter.Node{FS: process.FS{Root: n.proc.Root}}, Events: n,
 		Users: starter.Users{Node: starter.Node{FS: process.FS{Root: n.proc.Root}}},
 		Log:   slog.New(slog.NewTextHandler(&n.log, nil)), Proc: n.proc.Root, Published: func(s *usage.Snapshot) { n.published = append(n.published, s) },
@@ -202,12 +200,6 @@ func (n *fakeNode) Outside(j jobs.Job, works bool) (off bool, look budget.Look) 
 func (n *fakeNode) Used(s starter.Starter, _ gpu.UUID, _ time.Time) gpu.Measured[gpu.Bytes] {
 	return n.counted[s]
 }
-
-func (n *fakeNode) Note(_ jobs.Job, pids []int, _ time.Time) {
-	n.sightings = append(n.sightings, pids...)
-}
-
-func (n *fakeNode) ForgetUnseen(now time.Time) { n.forgotten = now }
 
 func (n *fakeNode) Punish(_ context.Context, f rules.Finding) { n.punished = append(n.punished, f) }
 

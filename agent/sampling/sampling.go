@@ -81,13 +81,6 @@ type Limits interface {
 	Used(s starter.Starter, u gpu.UUID, now time.Time) gpu.Measured[gpu.Bytes]
 }
 
-// Sightings remember which job a process was of, after the process has ended; culprits.Finder is
-// the real one.
-type Sightings interface {
-	Note(j jobs.Job, pids []int, now time.Time)
-	ForgetUnseen(now time.Time)
-}
-
 // Punisher acts on jobs that break a rule; ending.Ender is the real one.
 type Punisher interface {
 	Punish(ctx context.Context, f rules.Finding)
@@ -132,7 +125,6 @@ type Options struct {
 	Users     Users
 	Daemons   Daemons
 	Limits    Limits
-	Sightings Sightings
 	Punisher  Punisher
 	Events    Events
 	Log       *slog.Logger
@@ -223,10 +215,6 @@ func (l *Loop) Round(ctx context.Context) {
 	until := time.Now().Add(cmp.Or(l.Patience, n.Config.Usage.Interval/patience))
 	ofUsers := l.ofUsers.Ask(strangers(n, snap))
 	seen := l.seen(n, snap, now, until)
-	for _, j := range seen {
-		l.Sightings.Note(j.Job, j.PIDs, now)
-	}
-	l.Sightings.ForgetUnseen(now)
 	var found []rules.Finding
 	l.breaches, found = l.breaches.Judge(seen, rules.Rules{
 		Budgets: n.Config.Budgets, Unattached: n.Config.Health.Unattached, AttachWithin: n.Config.Health.AttachWithin,

@@ -7,7 +7,7 @@ var exceptions = rules{
 	packages: map[string]size{
 		"agent":                        {15, 2610, "the wiring of the parts, Run, the loop and apply, in one package: each part below it has its own state"},
 		"agent/config":                 {22, 2800, "the named exception of the design: every key of gpuslot.toml with its type, its default and its error"},
-		"agent/daemons":                {15, 1700, "one state machine for each GPU: probe, self-test, culprit and restart decide on the same state"},
+		"agent/daemons":                {15, 1700, "one state machine for each GPU: probe, self-test, fault and restart decide on the same state"},
 		"agent/plan":                   {26, 2600, "the named exception of the design: Build is pure, and its files are the steps of one calculation"},
 		"agent/usage":                  {15, 2300, "the mathematics of attribution, and whose the processes are; its parts share the types of one sample"},
 		"cmd/gpuslot":                  {46, 6400, "one file for each verb; a verb is thin, and there are many"},

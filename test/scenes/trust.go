@@ -159,11 +159,10 @@ func serverFault(ctx context.Context, st *Stage) (err error) {
 		return err
 	}
 	st.Check(strings.Contains(reason, "FAULT") || strings.Contains(reason, "Xid 31"), "GPU %d is closed: %s", g.Index, reason)
-	named, err := st.waitCulprit(ctx, g.UUID, culprit)
-	if err != nil {
+	if err := st.waitTold(ctx, g.UUID, culprit); err != nil {
 		return err
 	}
-	st.Check(true, "the log names the culprit: %s", oneLine(named))
+	st.Check(true, "the history names the jobs that were there, with that of the fault")
 	if err := st.WaitAccept(ctx, len(st.Inventory.GPUs)); err != nil {
 		return err
 	}
@@ -177,14 +176,11 @@ func serverFault(ctx context.Context, st *Stage) (err error) {
 	return elsewhere.leave(ctx, "a job on GPU "+strconv.Itoa(other.Index)+" meanwhile")
 }
 
-// waitCulprit waits until the agent says that the log of a GPU's server names a job: an XID may close the GPU
-// before that log is read, and an earlier scene may have left such a line of another GPU or job.
-func (st *Stage) waitCulprit(ctx context.Context, u gpu.UUID, cluster int) (line string, err error) {
-	want := regexp.MustCompile(fmt.Sprintf(`.*the log names the cause of a FAULT" gpu=%s .*of job %d\.0 \(.*`, u, cluster))
-	err = st.Wait(ctx, fmt.Sprintf("the log to name job %d.0", cluster), func() bool {
+// waitTold waits until the history says of a GPU's fault that a job was there.
+func (st *Stage) waitTold(ctx context.Context, u gpu.UUID, cluster int) error {
+	want := regexp.MustCompile(fmt.Sprintf(`.*msg="MPS server in FAULT" gpu=%s .*jobs=.*%d\.0 on `, u, cluster))
+	return st.Wait(ctx, fmt.Sprintf("a fault beside job %d.0 to be told", cluster), func() bool {
 		log, err := st.Journal(ctx, "gpuslotd.service")
-		line = want.FindString(log)
-		return err == nil && line != ""
+		return err == nil && want.MatchString(log)
 	})
-	return line, err
 }
