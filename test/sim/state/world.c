@@ -61,8 +61,8 @@ int world_has_dead(const struct sim_node *n)
 		if (dead(n->mps_server[i].used, n->mps_server[i].pid, n->mps_server[i].start))
 			return 1;
 	for (int i = 0; i < SIM_CLIENTS; i++)
-		if (!seen(n, n->mps_client[i].pid, n->mps_client[i].start) &&
-		    dead(n->mps_client[i].used, n->mps_client[i].pid, n->mps_client[i].start))
+		if (n->mps_client[i].used && !seen(n, n->mps_client[i].pid, n->mps_client[i].start) &&
+		    dead(1, n->mps_client[i].pid, n->mps_client[i].start))
 			return 1;
 	return 0;
 }
