@@ -25,8 +25,7 @@ type Reading struct {
 	GPU UUID
 	// Index is NVML's index.
 	Index int
-	// At is when the GPU was asked: not before, so that a process started later
-	// cannot be the one that it lists.
+	// At is when the GPU had answered. A process that started later cannot be one that it lists.
 	At time.Time
 	// Err says why the GPU does not answer; then nothing below is known.
 	Err error

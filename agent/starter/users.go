@@ -43,7 +43,7 @@ func (n Users) OfUser(pid int) bool {
 		return slice == "" && err == nil
 	}
 	return errors.Is(err, process.ErrDeadThreads) ||
-		err == nil && (slices.ContainsFunc(UserCgroups, in) || left(n.Node, pid, unified(text)))
+		err == nil && (slices.ContainsFunc(UserCgroups, in) || n.left(pid, unified(text)))
 }
 
 // Own are the processes that an account runs outside of all jobs. The kernel may take long to say where they are.
@@ -60,7 +60,7 @@ func (n Users) Own(uid uint32) (found []process.ID) {
 
 // left says whether a process in a cgroup of HTCondor's daemons left what started it: the setup of a login and file
 // transfer plugins run users' code there, below a starter. Nothing of HTCondor's own leaves its parents.
-func left(n Node, pid int, cgroup string) bool {
+func (n Users) left(pid int, cgroup string) bool {
 	line, err := n.ancestry(pid)
 	if err != nil || cgroup == "" || line[len(line)-1].Parent > 1 {
 		return false
@@ -69,9 +69,12 @@ func left(n Node, pid int, cgroup string) bool {
 	if !slices.Contains(daemons, cgroup) {
 		return false
 	}
-	for _, p := range line {
+	for i, p := range line {
 		if _, err := n.daemon(p.PID, starterProgram, startdProgram); err == nil {
 			return false
+		}
+		if i > 0 && !n.OfAccount(p.PID) {
+			return false // root's process has started it, as a control daemon starts its servers
 		}
 	}
 	return n.Unchanged(line)

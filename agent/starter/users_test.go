@@ -66,6 +66,7 @@ func TestOfUserBesideDaemons(t *testing.T) {
 		{1, "/system.slice/x.service", 1001, false},
 		{1, proctree.CgroupOf("slot1_1"), 1001, false},
 		{1 << 20, daemons, 1001, false}, // its parent cannot be read
+		{304, daemons, 1001, false},     // its parent is root's, as with an MPS server
 	} {
 		f.Add(proctree.Process{PID: 300 + i, Parent: c.parent, Comm: "x", UID: c.uid, Cgroup: c.cgroup})
 		if got := (Users{f.fs()}).OfUser(300 + i); got != c.want {

@@ -216,7 +216,7 @@ func (m *meter) drop(g *gpuMeter) {
 func (m *meter) read(index int) gpu.Reading {
 	r := deviceReader{index: index, step: m.step}
 	g := &m.gpu
-	out := gpu.Reading{Index: index, At: time.Now(), GPU: g.uuid}
+	out := gpu.Reading{Index: index}
 	d := ask(&r, "nvmlDeviceGetHandleByIndex",
 		func() (nvml.Device, nvml.Return) { return m.lib.DeviceGetHandleByIndex(index) })
 	if r.err == nil {
@@ -230,6 +230,7 @@ func (m *meter) read(index int) gpu.Reading {
 	if r.err == nil {
 		m.fill(&r, g, &out)
 	}
+	out.At = time.Now()
 	if r.err != nil {
 		return gpu.Reading{Index: index, At: out.At, GPU: g.uuid, Err: r.err}
 	}

@@ -20,6 +20,8 @@ type busyDevice struct {
 	fakeDevice
 	compute, clients []nvml.ProcessInfo
 	listed           nvml.Return
+	// lists is when the processes were last listed.
+	lists *time.Time
 	// sm are the GPM counters: percent-seconds, and the seconds of the clock.
 	sm, clock *float64
 	// noDRAM: the GPU has no metric of its memory's bandwidth.
@@ -27,6 +29,10 @@ type busyDevice struct {
 }
 
 func (d busyDevice) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	if d.lists != nil {
+		time.Sleep(time.Millisecond) // a driver that is slow
+		*d.lists = time.Now()
+	}
 	return d.compute, d.listed
 }
 func (d busyDevice) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
@@ -167,6 +173,15 @@ func TestClientsAreNotSampled(t *testing.T) {
 	m, _ := busyMeter(&d, usageSymbols{processes: true, mps: true, processSamples: true})
 	if r := m.read(0); r.Err != nil || r.Samples.Known {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestTimeOfAReading: a process that started while the GPU answered is older than the reading. It counted as ended.
+func TestTimeOfAReading(t *testing.T) {
+	d := busyDevice{fakeDevice: v100s(uuidA, 0x1a), lists: &time.Time{}}
+	m, _ := busyMeter(&d, usageSymbols{processes: true})
+	if r := m.read(0); r.Err != nil || r.At.Before(*d.lists) {
+		t.Errorf("read at %s, listed at %s, %v", r.At, *d.lists, r.Err)
 	}
 }
 
