@@ -40,6 +40,30 @@ func TestLooks(t *testing.T) {
 	all.Wait()
 }
 
+// TestUnclearWhileTheDriverHangs: what a device said before counts once, however many samples have it.
+func TestUnclearWhileTheDriverHangs(t *testing.T) {
+	a := usage.Device{GPU: uuid(0)}
+	at := time.Unix(1000, 0)
+	snap := &usage.Snapshot{Devices: []usage.DeviceUsage{
+		{Device: a, At: at, Processes: gpu.Known([]usage.Process{{Owner: usage.OwnerEnded, Stays: true}})},
+	}}
+	var l looks
+	for range 3 * mostUnclear {
+		l.note(snap)
+	}
+	if l.unclear[a].samples != 1 || l.isUnclear(a) {
+		t.Errorf("%+v", l.unclear[a])
+	}
+	for range mostUnclear {
+		at = at.Add(time.Second)
+		snap.Devices[0].At = at
+		l.note(snap)
+	}
+	if !l.isUnclear(a) {
+		t.Errorf("%+v", l.unclear[a])
+	}
+}
+
 // TestUnclear: samples are counted in which it is not known whose a process on the device is, up to a bound. The GPU closes
 // above a number of them, and opens when as many have shown none. A sample that
 // lists no processes counts nothing, and what is not sampled any more is forgotten.

@@ -26,6 +26,8 @@ type looks struct {
 	// began is when the first was due; zero before.
 	began time.Time
 	at    map[usage.Device]time.Time
+	// read is when each device of the last sample was read.
+	read map[usage.Device]time.Time
 	// servers is the VRAM of MPS servers in the last samples that showed one.
 	servers map[gpu.UUID][]gpu.MiB
 	unclear map[usage.Device]unclear
@@ -55,12 +57,15 @@ func (l *looks) begin(now time.Time) {
 func (l *looks) note(snap *usage.Snapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	fresh := func(d *usage.DeviceUsage) bool { return d.At.IsZero() || !d.At.Equal(l.read[d.Device]) }
+	l.unclear = unclearIn(snap, l.unclear, fresh)
+	l.read = map[usage.Device]time.Time{}
 	for i := range snap.Devices {
+		l.read[snap.Devices[i].Device] = snap.Devices[i].At
 		if l.at != nil {
 			l.at[snap.Devices[i].Device] = snap.Devices[i].At
 		}
 	}
-	l.unclear = unclearIn(snap, l.unclear)
 	before := l.servers
 	l.servers = map[gpu.UUID][]gpu.MiB{}
 	for u, vram := range serversIn(snap) {
@@ -69,13 +74,17 @@ func (l *looks) note(snap *usage.Snapshot) {
 	}
 }
 
-// unclearIn is looks.unclear after a sample. One in which processes are not listed counts nothing.
-func unclearIn(snap *usage.Snapshot, before map[usage.Device]unclear) map[usage.Device]unclear {
+// unclearIn is looks.unclear after a sample. One in which processes are not listed counts nothing, nor one that has what
+// a device said before because it does not answer.
+func unclearIn(
+	snap *usage.Snapshot, before map[usage.Device]unclear, fresh func(*usage.DeviceUsage) bool,
+) map[usage.Device]unclear {
 	out := map[usage.Device]unclear{}
 	for i := range snap.Devices {
 		d := &snap.Devices[i]
 		is := before[d.Device]
 		switch {
+		case !fresh(d):
 		case slices.ContainsFunc(d.Processes.Value, usage.Process.Unclear):
 			is.samples = min(is.samples+1, mostUnclear)
 		case d.Processes.Known:
