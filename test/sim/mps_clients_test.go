@@ -219,7 +219,10 @@ func TestServerFails(t *testing.T) {
 // TestNoDevice: no GPU: the words are the real server's.
 func TestNoDevice(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
-		b := newBench(t, l, "sim", "CUDA_VISIBLE_DEVICES=GPU-12345678").start()
+		b := newBench(t, l, "sim").start()
+		if out, code := b.node.Run(t.Context(), filepath.Join(b.node.Dir, "bin/simgpu"), "driver", "missing"); code != 0 {
+			t.Fatal(code, out)
+		}
 		b.fails()
 		var got []string
 		for line := range strings.Lines(b.output()) {
@@ -239,6 +242,20 @@ func TestNoDevice(t *testing.T) {
 			t.Errorf("the daemon's log:\n%s", b.output())
 		}
 	})
+}
+
+// TestDaemonSeesNoDevice: it ends at once and says nothing, where there are GPUs.
+func TestDaemonSeesNoDevice(t *testing.T) {
+	n := New(t, "580.159.04", "H200")
+	for list, want := range map[string]string{"": "1", "GPU-12345678": "1", "0": "124"} { // the time is over
+		cmd := exec.Command("sh", "-c", "timeout 1 nvidia-cuda-mps-control -f </dev/null; echo $?")
+		cmd.Env = append(n.Env(), "CUDA_VISIBLE_DEVICES="+list, "CUDA_MPS_PIPE_DIRECTORY="+shortDir(t), "CUDA_MPS_LOG_DIRECTORY="+shortDir(t),
+			"PATH="+filepath.Join(n.Dir, "bin")+":/usr/bin:/bin")
+		out, err := cmd.CombinedOutput()
+		if lines := strings.Split(strings.TrimSpace(string(out)), "\n"); err != nil || lines[len(lines)-1] != want || want == "1" && len(lines) != 1 {
+			t.Errorf("%q: %v, %s; want %s", list, err, out, want)
+		}
+	}
 }
 
 // TestAccounts: one account at a time; the next one hangs in

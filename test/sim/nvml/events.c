@@ -148,7 +148,7 @@ static uint64_t monotonic_ms(void)
 
 static nvmlReturn_t wait(const char *call, nvmlEventSet_t set, unsigned int ms, struct sim_event *out)
 {
-	uint64_t start = monotonic_ms(), pause = getenv("GPUSLOT_SIM_TRUST") ? 1000 : 20; /* a driver sleeps until it has one */
+	uint64_t start = monotonic_ms(), pause = getenv("GPUSLOT_SIM_TRUST") ? 1000 : 50; /* a driver sleeps until it has one */
 	for (;;) {
 		nvmlReturn_t r = look(call, set, out);
 		uint64_t gone = monotonic_ms() - start, left = gone < ms ? ms - gone : 0;
