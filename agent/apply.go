@@ -42,6 +42,9 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	// Read: the hardware and HTCondor's version.
 	a.heart.beat()
 	inv, unreadable, errInv := a.hardware.Inventory(ctx)
+	if ctx.Err() != nil {
+		return // told to end: what was not read for that is no trouble of the node
+	}
 	for _, err := range unreadable {
 		v.problem(fmt.Errorf("a GPU does not answer: %w", err))
 	}
@@ -133,6 +136,9 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		Plan: &v.plan, Paths: v.config.Paths, Wanted: wanted, Last: last.daemons, Accounts: v.accounts,
 		Deadline: config.ReplyDeadline, Keep: lost != nil,
 	})
+	if ctx.Err() != nil {
+		return // told to end: nor are daemons in trouble that were not asked for that
+	}
 	v.daemons = states
 	v.problem(errors.Join(errs...))
 	a.heart.beat()

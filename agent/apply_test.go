@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -399,4 +400,23 @@ func TestManageFalseWritesNoConfiguration(t *testing.T) {
 		t.Error("a configuration was written")
 	}
 	ta.read(filepath.Join(ta.dir, "r/condor/inventory.ad"))
+}
+
+// TestToldToEnd: what is not answered because the agent was told to end closes no GPU.
+func TestToldToEnd(t *testing.T) {
+	for name, at := range map[string]func(ta *testAgent, end func()){
+		"before it reads the hardware": func(_ *testAgent, end func()) { end() },
+		"while it asks the daemons": func(ta *testAgent, end func()) {
+			ta.daemons.asked = func() error { end(); return context.Canceled }
+		},
+	} {
+		ta := newTestAgent(t, 2, "")
+		ctx, end := context.WithCancel(t.Context())
+		at(ta, end)
+		ta.Agent.apply(ctx, false)
+		end()
+		if v := ta.view.Load(); v.daemons[uuid(0)].Err != nil || len(v.problems) > 0 || ta.reason(0) != "" {
+			t.Errorf("%s: %v, %v, %s", name, v.daemons[uuid(0)].Err, v.problems, ta.reason(0))
+		}
+	}
 }

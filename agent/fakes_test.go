@@ -117,6 +117,7 @@ type fakeDaemons struct {
 	sets    int
 	broken  map[gpu.UUID]error // Set cannot start these
 	happens func(string)
+	asked   func() error // in place of an answer; nil answers
 }
 
 func newFakeDaemons() *fakeDaemons {
@@ -221,6 +222,8 @@ func (f *fakeDaemons) Check(_ context.Context, w mps.Wanted) (mps.Checked, error
 	defer f.mu.Unlock()
 	d := f.running[w.GPU]
 	switch {
+	case f.asked != nil:
+		return mps.Checked{}, f.asked()
 	case d == nil:
 		return mps.Checked{}, f.fault(w.GPU, mps.NotRunning)
 	case d.frozen:
