@@ -19,14 +19,17 @@ static int alive(CUcontext c)
 	return at != NULL;
 }
 
-/* What one context takes: not published. 64 MiB and 2 MiB a multiprocessor fit what NVIDIA measured on a GPU of 188:
- * under 10G and 2G limits 9,728 and 1,536 MiB could be allocated in steps of 256 (Dynamo guide, R615). Fewer
- * multiprocessors, smaller context (MPS documentation). Turing takes less: public listings of a T4 with 40 show 98 to
- * 107 MiB. */
+/* What one context takes. Hopper: 30 MiB and 3.7 MiB a multiprocessor, in pages of 2 MiB. An H200 with 580.159.04 showed
+ * 518, 276, 146 and 74 MiB with 132, 66, 32 and 12 of them (docs/hardware, T6). Other GPUs are not measured: 64 MiB and
+ * 2 MiB fit what NVIDIA measured on one of 188: under 10G and 2G limits 9,728 and 1,536 MiB could be allocated in steps
+ * of 256 (Dynamo guide, R615). Turing takes less: public listings of a T4 with 40 show 98 to 107 MiB. */
 uint64_t context_bytes(const struct view *v)
 {
+	uint64_t multiprocessors = view_allowed(v);
+	if (v->m->cc_major == 9)
+		return (300 + 37 * multiprocessors) / 20 * PAGE;
 	int turing = v->m->cc_major == 7 && v->m->cc_minor == 5;
-	return ((turing ? 24ull : 64ull) + 2ull * view_allowed(v)) << 20;
+	return ((turing ? 24 : 64) + 2 * multiprocessors) << 20;
 }
 
 struct sim_process *own_process(struct view *v) { return sim_find_process(v->w, own_pid(), v->d.gpu, v->d.gi, v->d.ci); }

@@ -13,6 +13,9 @@
 
 enum { DEVICES = SIM_GPUS };
 
+/* The driver hands out whole pages of 2 MiB. */
+#define PAGE (2ull << 20)
+
 /* A CUDA device: a whole GPU, or the compute instance of a MIG device (ids; SIM_NONE without MIG). */
 struct device { uint32_t gpu, gi, ci; };
 

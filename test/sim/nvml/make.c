@@ -16,7 +16,9 @@ static uint64_t mix(uint64_t x)
 
 uint64_t sim_reserved_mib(const struct sim_model *m, uint32_t branch)
 {
-	return branch >= 590 && m->reserved_590_mib ? m->reserved_590_mib : m->reserved_mib;
+	if (branch >= 590 && m->reserved_590_mib)
+		return m->reserved_590_mib;
+	return branch >= 580 && m->reserved_580_mib ? m->reserved_580_mib : m->reserved_mib;
 }
 
 void sim_make_gpu(struct sim_gpu *g, const struct sim_model *m, uint32_t index, uint64_t seed)

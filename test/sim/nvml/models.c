@@ -210,7 +210,7 @@ const struct sim_model sim_models[] = {
 	{ .key = "H200", .name = "NVIDIA H200", .source = "MIG User Guide; nvidia-smi -q of an H200 with MIG devices, driver 590.48.01",
 	  .arch = ARCH(HOPPER), .brand = BRAND(NVIDIA), .cc_major = 9, .cc_minor = 0, .pci_device_id = 0x233510DE, .pci_subsystem_id = 0x18BE10DE,
 	  .sm = 132, .cores_per_sm = 128, .memory_mib = 143771, .reserved_mib = 700, .reserved_from = "public nvidia-smi -q listing, driver 550.90.12",
-	  .reserved_590_mib = 614,
+	  .reserved_580_mib = 616, .reserved_590_mib = 614,
 	  .power_idle_w = 75, .power_limit_w = 700, .power_min_w = 200, .power_max_w = 700, .clock_sm = 1980, .clock_memory = 3201,
 	  .bus_width = 6144, .pcie_gen = 5, .ecc = 1, .units = 8, .slices = 7, .reset_required = 0,
 	  .copy = 8, .dec = 7, .enc = 0, .jpeg = 7, .ofa = 1, PROFILES(h200) },

@@ -31,6 +31,7 @@ struct sim_model {
 	uint32_t sm, cores_per_sm;
 	uint64_t memory_mib, reserved_mib;  /* total and driver-reserved, MIG off */
 	const char *reserved_from;          /* where reserved_mib comes from: it differs with the driver */
+	uint64_t reserved_580_mib;          /* from driver 580 on, run for real with 580.159.04 (docs/hardware); 0: as before */
 	uint64_t reserved_590_mib;          /* from driver 590 on, by public captures of 590.48.01; 0: as before */
 	uint32_t power_idle_w, power_limit_w, power_min_w, power_max_w;
 	uint32_t clock_sm, clock_memory;    /* MHz, the highest */

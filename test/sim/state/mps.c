@@ -2,12 +2,14 @@
  *
  * Evidence: MPS documentation, "Volta MPS": a fatal fault reaches every client of the GPU, the server takes no new
  * one (FAULT) until all of them are gone, then it is ACTIVE again; a client killed with work in flight leaves the
- * others in an undefined state. Here that is always the bad case, so that who kills first is seen to be wrong. */
+ * others in an undefined state. Here that is always the bad case, so that who kills first is seen to be wrong. An H200
+ * with 580.159.04 did all of this (docs/hardware, T8, T10). */
 #include "world.h"
 
 #include <string.h>
 
-enum { LAUNCH_FAILED = 719, CLIENT_TERMINATED = 810 }; /* CUDA errors; which one the others see is not documented */
+enum { ILLEGAL_ADDRESS = 700, ASSERT = 710, LAUNCH_FAILED = 719, CLIENT_TERMINATED = 810 }; /* CUDA errors */
+enum { XID = 8, PAGE_FAULT = 31 };         /* nvmlEventTypeXidCriticalError; the Xid of an illegal address */
 
 static struct sim_mps_server *server_of(struct sim_node *n, int32_t pid)
 {
@@ -61,11 +63,26 @@ static void spread(struct sim_node *n, int32_t server, int32_t culprit, uint32_t
 	}
 }
 
+/* On an H200 with 580.159.04 an assertion ends its own client alone, and the server stays ACTIVE (docs/hardware, T8). */
+static int contained(const struct sim_node *n, int32_t error) { return n->branch >= SIM_MEASURED && error == ASSERT; }
+
 /* A culprit's own context has the error in any case. */
 void sim_mps_fault(struct sim_node *n, int32_t server, int32_t culprit, uint32_t gpu, int32_t error)
 {
-	if (!culprit || !isolated(n, server))
+	if (!culprit || !(isolated(n, server) || contained(n, error)))
 		spread(n, server, culprit, gpu, error);
+}
+
+/* What a client killed with work in flight does to the others. On an H200 with 580.159.04 the server's part of its work
+ * met a page fault: Xid 31, and 700 for all (docs/hardware, T10, N6). Before, the code is inferred. */
+static void break_off(struct sim_node *n, const struct sim_mps_client *c, const struct sim_process *p)
+{
+	int measured = n->branch >= SIM_MEASURED;
+	if (measured) {
+		sim_event(n, p->gpu, p->gi, p->ci, XID, PAGE_FAULT);
+		n->gpu[p->gpu].last_xid = PAGE_FAULT;
+	}
+	spread(n, c->server, c->pid, p->gpu, measured ? ILLEGAL_ADDRESS : LAUNCH_FAILED);
 }
 
 static int affected(const struct sim_node *n, int32_t server)
@@ -97,7 +114,7 @@ void sim_mps_leave(struct sim_node *n, struct sim_mps_client *client)
 	const struct sim_process *p = c.error ? NULL : busy_process(n, &c);
 	memset(client, 0, sizeof *client);
 	if (p)
-		spread(n, c.server, c.pid, p->gpu, LAUNCH_FAILED);
+		break_off(n, &c, p);
 }
 
 int sim_mps_terminate(struct sim_node *n, int32_t server, int32_t client)

@@ -28,6 +28,9 @@ enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 1024, SIM_ACCOUN
 #define SIM_HANG (-1)                      /* sim_fault.ret: the call does not come back */
 #define SIM_UNSET 0xFFFFFFFFFFFFFFFFull    /* a number that was not set */
 
+/* From this branch on MPS does what it did on an H200 with 580.159.04 (docs/hardware): older ones were not run on a GPU. */
+enum { SIM_MEASURED = 580 };
+
 /* Work done: load x time, in 1/1000 per cent x microseconds. sm: share of the multiprocessors that worked;
  * kernel: time in which any kernel ran (utilisation as NVML counts it); memory: time in which memory was busy. */
 struct sim_busy { uint64_t sm, kernel, memory; };

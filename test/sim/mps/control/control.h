@@ -41,6 +41,7 @@ struct daemon {
 	uid_t ui_uid;
 	double percentage;
 	uint64_t limit[WIRE_DEVICES];
+	struct { char uuid[48]; uint64_t bytes; } by_uuid[WIRE_DEVICES]; /* 580: limits of GPUs by UUID; bytes 0: none */
 	uint32_t priority;
 	struct server server;
 	struct pending pending[PENDING];
@@ -105,6 +106,8 @@ void control_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* partition.c: R590, documented and not measured. */
 void device_query(struct daemon *d, const char *args);
 int sees_no_device(void);
+/* The limit that a server gets for a device. Of one by ordinal and one by UUID the smaller binds: inferred. 0: none. */
+uint64_t default_limit(const struct daemon *d, int device);
 void sm_partition(struct daemon *d, const char *args);
 void lspart(struct daemon *d, const char *args);
 

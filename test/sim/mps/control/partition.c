@@ -1,6 +1,6 @@
-/* partition.c: static partitions of the multiprocessors, and device_query (R590).
+/* partition.c: the daemon's devices; static partitions of their multiprocessors, and device_query (R590).
  *
- * Nothing of it was measured. The commands are those of the MPS documentation, release 590 and later: Ampere and newer,
+ * Of partitions nothing was measured. The commands are those of the MPS documentation, release 590 and later: Ampere and newer,
  * chunks of 8 multiprocessors from Hopper on and of 4 before, refused while the device has clients, no partition removed
  * in use. The replies are published scripts' where they read one; the others are inferred. */
 #include "control.h"
@@ -47,9 +47,23 @@ int sees_no_device(void)
 	const struct sim_node *n = sim_read();
 	if (!n)
 		return 0;
-	unsigned count = (unsigned)own_devices(n).count;
+	int none = !n->driver_missing && own_devices(n).count == 0;
 	sim_end();
-	return count == 0;
+	return none;
+}
+
+uint64_t default_limit(const struct daemon *d, int device)
+{
+	uint64_t limit = d->limit[device];
+	const struct sim_node *n = sim_read();
+	struct devices own = n ? own_devices(n) : (struct devices){ 0 };
+	for (int i = 0; i < WIRE_DEVICES && device < own.count; i++)
+		if (d->by_uuid[i].bytes && strcmp(d->by_uuid[i].uuid, n->gpu[own.d[device].gpu].uuid) == 0 &&
+			(!limit || d->by_uuid[i].bytes < limit))
+			limit = d->by_uuid[i].bytes;
+	if (n)
+		sim_end();
+	return limit;
 }
 
 static int mine(const struct sim_partition *p, uint32_t gpu) { return p->used && p->daemon == getpid() && p->gpu == gpu; }

@@ -28,6 +28,9 @@ static void copy(char *to, size_t size, const char *from)
 
 void publish(const struct daemon *d)
 {
+	uint64_t limit[WIRE_DEVICES];
+	for (int i = 0; i < WIRE_DEVICES; i++)
+		limit[i] = default_limit(d, i); /* it reads the state, which is held from here on */
 	struct sim_node *n = sim_write();
 	struct sim_mps_daemon *m = n ? own(n) : NULL;
 	if (!m) {
@@ -39,7 +42,7 @@ void publish(const struct daemon *d)
 		.branch = (uint32_t)d->version, .multiuser = (uint32_t)d->multiuser, .static_partitioning = (uint32_t)d->partitioning,
 		.percentage = (uint32_t)(d->percentage * 100) };
 	for (int i = 0; i < SIM_GPUS && i < WIRE_DEVICES; i++)
-		m->limit[i] = d->limit[i] ? d->limit[i] : SIM_UNSET;
+		m->limit[i] = limit[i] ? limit[i] : SIM_UNSET;
 	copy(m->pipe, sizeof m->pipe, d->pipe);
 	copy(m->log, sizeof m->log, d->log);
 	copy(m->visible, sizeof m->visible, getenv("CUDA_VISIBLE_DEVICES"));

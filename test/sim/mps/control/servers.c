@@ -145,8 +145,10 @@ void server_ready(struct daemon *d, int fd, pid_t pid)
 	uint64_t devices = WIRE_DEVICES;
 	int bad = wire_receive(fd, &word, sizeof word) || wire_send(fd, &d->percentage, sizeof d->percentage) ||
 		wire_send(fd, &devices, sizeof devices);
-	for (int i = 0; i < WIRE_DEVICES && !bad; i++)
-		bad = wire_send(fd, &d->limit[i], sizeof d->limit[i]);
+	for (int i = 0; i < WIRE_DEVICES && !bad; i++) {
+		uint64_t limit = default_limit(d, i);
+		bad = wire_send(fd, &limit, sizeof limit);
+	}
 	if (bad || wire_send(fd, &d->priority, sizeof d->priority)) {
 		close(fd);
 		return;

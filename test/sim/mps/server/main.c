@@ -2,6 +2,8 @@
  * log are from the real one without a GPU (run for real) and from published logs of real ones. */
 #include "server.h"
 
+#include "../../state/state.h"
+
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -68,7 +70,7 @@ static int start(struct host *h)
 		return -1;
 	registry_settings(h);
 	server_log("activeThreadsPercentage set to %f", h->percentage);
-	for (uint32_t i = 0; h->driver >= 580 && i < h->devices; i++) /* bottlerocket-kernel-kit PR 415 */
+	for (uint32_t i = 0; h->driver >= SIM_MEASURED && i < h->devices; i++) /* docs/hardware, T5 */
 		if (h->limit[i])
 			server_log("Device pinned memory limit for device %u set to 0x%" PRIx64 " bytes", i, h->limit[i]);
 	server_log("MPS Server is started");
@@ -88,14 +90,30 @@ void lose(struct host *h, int i)
 	server_log("Volta MPS: Client process disconnected");
 }
 
+/* On an H200 with 580.159.04 the log named another client than the culprit after an illegal address, and nobody after
+ * other faults; it called every client the cause (docs/hardware, T8). That it names the first is inferred. */
+static void log_fault(const struct host *h, int32_t culprit)
+{
+	if (h->driver < SIM_MEASURED) {
+		server_log("Volta MPS: Server is handling a fatal GPU error. Client %d encountered it", culprit);
+		return;
+	}
+	int32_t accused = registry_accused(h);
+	if (accused)
+		server_log("Client {PID: %d, Context: 1} encountered a fatal GPU error.", accused);
+	server_log("Server is handling a fatal GPU error.");
+	for (int i = 0; i < h->guests; i++)
+		server_log("All clients belonging to error trigging process %d will be torn down", (int)h->guest[i].pid); /* sic */
+}
+
 static void watch_state(struct host *h)
 {
 	int32_t culprit = 0;
 	uint32_t now = registry_state(h, &culprit);
 	if (now == SIM_SERVER_FAULT && h->state != now)
-		server_log("Volta MPS: Server is handling a fatal GPU error. Client %d encountered it", culprit);
-	if (now == SIM_SERVER_ACTIVE && h->state == SIM_SERVER_FAULT)
-		server_log("Volta MPS: Server has recovered from a fatal GPU error");
+		log_fault(h, culprit);
+	if (now == SIM_SERVER_ACTIVE && h->state == SIM_SERVER_FAULT && h->driver < SIM_MEASURED)
+		server_log("Volta MPS: Server has recovered from a fatal GPU error"); /* 580.159.04 does not say so */
 	h->state = now;
 }
 
@@ -117,6 +135,7 @@ static void serve(struct host *h)
 	if (p[0].revents && answer(h) != 0) {
 		close(h->control);
 		h->control = -1;
+		h->over = h->driver >= SIM_MEASURED; /* a server of 580.159.04 ends with its daemon (docs/hardware, T17) */
 	}
 	watch_state(h);
 }
@@ -130,7 +149,7 @@ int main(void)
 	signal(SIGINT, SIG_DFL); /* the forced shutdown */
 	if (start(&h) != 0)
 		return 1;
-	while (!h.leaving || h.guests)
+	while (!h.over && (!h.leaving || h.guests))
 		serve(&h);
 	return 0;
 }

@@ -7,7 +7,13 @@
 
 #include "../../cuda/internal.h"
 
-enum { SERVER_MEMORY = 27 << 20 };       /* a server's own memory on a V100 (thread nos 39) */
+/* A server's own memory: 27 MiB on a V100 (thread nos 39), 66 on an H200 with 580.159.04 (docs/hardware, T5). */
+static uint64_t memory_of(const struct sim_gpu *g)
+{
+	const struct sim_model *m = sim_model(g->model);
+	return (m && m->cc_major == 9 ? 66ull : 27ull) << 20;
+}
+
 enum { COMPUTE_PROHIBITED = 2, COMPUTE_EXCLUSIVE_PROCESS = 3 }; /* nvmlComputeMode_t */
 
 static struct sim_mps_server *own(struct sim_node *n)
@@ -53,7 +59,7 @@ static const char *take_devices(struct sim_node *n, struct host *h)
 		struct sim_process *p = sim_add_process(n, getpid(), SIM_MPS_SERVER, d->gpu, d->gi, d->ci);
 		if (!p)
 			return "out of memory";
-		p->memory = p->memory_peak = SERVER_MEMORY;
+		p->memory = p->memory_peak = memory_of(&n->gpu[d->gpu]);
 		h->device[i] = (struct mps_device){ d->gpu, d->gi, d->ci };
 	}
 	h->devices = (uint32_t)mine.count;
@@ -176,6 +182,22 @@ uint32_t registry_state(const struct host *h, int32_t *culprit)
 	if (n)
 		sim_end();
 	return state;
+}
+
+int32_t registry_accused(const struct host *h)
+{
+	(void)h;
+	const struct sim_mps_client *accused = NULL;
+	const struct sim_node *n = sim_read();
+	for (int i = 0; n && i < SIM_CLIENTS; i++) {
+		const struct sim_mps_client *c = &n->mps_client[i];
+		if (c->used && c->server == getpid() && c->error == CUDA_ERROR_ILLEGAL_ADDRESS && (!accused || c->context < accused->context))
+			accused = c;
+	}
+	int32_t pid = accused ? accused->pid : 0;
+	if (n)
+		sim_end();
+	return pid;
 }
 
 int registry_terminate(const struct host *h, pid_t client)

@@ -24,8 +24,9 @@ struct guest {
 
 struct host {
 	const char *pipe;
-	int control;                /* to the daemon; -1: it is gone, the server lives on as an orphan */
+	int control;                /* to the daemon; -1: it is gone, and before 580 the server lives on as an orphan */
 	int leaving;                /* told to go once the last client has gone */
+	int over;                   /* it goes now, with its clients or without */
 	uint32_t devices;
 	struct mps_device device[SIM_GPUS];
 	double percentage;
@@ -44,6 +45,7 @@ int registry_open(struct host *h, const char **why); /* 0, or -1 and why not, in
 int registry_join(struct host *h, struct guest *g, struct mps_link *link); /* a result of client.h */
 void registry_leave(struct host *h, const struct guest *g);
 uint32_t registry_state(const struct host *h, int32_t *culprit);
+int32_t registry_accused(const struct host *h); /* the first client that met an illegal address; 0: none */
 void registry_settings(const struct host *h);
 int registry_terminate(const struct host *h, pid_t client);
 
