@@ -12,9 +12,10 @@ import (
 // What a GPU keeps out of budgets where nothing says how much it is. Each is above
 // every public figure.
 const (
-	// serverVRAM is the MPS server's, unless one was seen to use more. 26 MiB are listed of one on a T4 and 27 on a V100
-	// (public listings with driver 535 and older).
-	serverVRAM gpu.MiB = 64
+	// serverVRAM is the MPS server's, unless one was seen to use more. 66 MiB were listed of one on an H200 (run for real,
+	// 580.159.04: docs/hardware), 26 on a T4 and 27 on a V100 (public listings with driver 535 and older). It is in the
+	// steps in which a server's use counts, so that the first server of a node changes no plan.
+	serverVRAM gpu.MiB = 96
 	// unreadReserve or one part in unreadPart of the memory, the larger of them, is what
 	// driver and firmware are taken to keep of a GPU of another model than those of
 	// seenReserve, if NVML does not report it.
@@ -107,7 +108,7 @@ func (p Plan) Servers() map[gpu.UUID]gpu.MiB {
 }
 
 // mostServerVRAM bounds what is kept for a server: it runs as the account of jobs, which could have
-// it take more. 27 MiB are seen.
+// it take more. 66 MiB are seen.
 const mostServerVRAM gpu.MiB = 1024
 
 // WithServers returns the inventory with the VRAM that MPS servers were seen to use, by
