@@ -102,25 +102,25 @@ func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " / ").Replace(text)
 }
 
-// assumption is a behaviour of the simulated node that was not measured, the trial
-// that measures it, and the file to change if the value is another.
+// assumption is a behaviour of the simulated node, the trial that measures it, and the
+// file to change if the value is another.
 type assumption struct{ trial, values, assumed, file string }
 
 var assumptions = []assumption{
 	{"T0", "server_ms", "1500 ms until a server serves", "test/gpu/simulated.sh"},
 	{"T0", "context_ms", "400 ms for a context", "test/gpu/simulated.sh"},
-	{"T2", "default_uuid_mib", "a default limit by UUID does not bind", "test/sim/cuda/limit.c"},
+	{"T2", "default_uuid_mib", "a default limit by UUID binds from 580 on", "test/sim/mps/control/commands.c"},
 	{"T2", "default_index_free_mib", "free is what the limit leaves", "test/sim/cuda/memory.c"},
 	{"T4", "two_entries_mib bogus_uuid_mib", "an entry for a foreign GPU removes every limit", "test/sim/cuda/limit.c"},
-	{"T5", "server_mib before_used_mib clients_5_used_mib clients_5_listed_mib", "NVML lists all memory, the server's too", "test/sim/nvml/processes.c"},
-	{"T5", "client_300_in_compute client_300_in_mps server_in_compute", "in which lists clients and servers stand", "test/sim/nvml/processes.c"},
-	{"T5", "log_limit_line", "the server's log has no line of a limit", "test/sim/mps/server/main.c"},
-	{"T6", "context_100_mib context_50_mib context_10_mib multiprocessors_100", "a context takes 64 MiB and 2 MiB a multiprocessor", "test/sim/cuda/context.c"},
-	{"T7", "managed_code", "managed memory is not limited", "test/sim/cuda/memory.c"},
-	{"T8", "illegal_address_neighbour_code illegal_address_recovery_ms", "a fault is fatal to all clients", "test/sim/cuda/session.c"},
-	{"T10", "killed_neighbour_code killed_neighbour_ends", "a busy client's SIGKILL ends its neighbours", "test/sim/mps/server/registry.c"},
+	{"T5", "server_mib before_used_mib clients_5_used_mib clients_5_listed_mib", "NVML lists all memory; a server has 66 MiB on Hopper, else 27", "test/sim/nvml/processes.c"},
+	{"T5", "client_300_in_compute client_300_in_mps server_in_compute", "clients stand in both lists, the server in that of compute processes", "test/sim/nvml/processes.c"},
+	{"T5", "log_limit_line", "from 580 on the server's log has its limit", "test/sim/mps/server/main.c"},
+	{"T6", "context_100_mib context_50_mib context_10_mib multiprocessors_100", "a context takes 30 MiB and 3.7 MiB a multiprocessor on Hopper, else 64 and 2", "test/sim/cuda/context.c"},
+	{"T7", "managed_code", "managed memory is limited from 580 on", "test/sim/cuda/memory.c"},
+	{"T8", "illegal_address_neighbour_code assert_neighbour_code illegal_address_recovery_ms", "a fault is fatal to all clients, from 580 on but for an assertion", "test/sim/state/mps.c"},
+	{"T10", "killed_neighbour_code killed_neighbour_ends", "a busy client's SIGKILL ends its neighbours, with 700 from 580 on", "test/sim/state/mps.c"},
 	{"T15", "whole_clients one_percent_clients", "48 clients, 60 from CUDA 13.1 on", "test/sim/mps/server/server.h"},
-	{"T17", "server_survives client_code", "a server survives its control daemon", "test/sim/mps/server/main.c"},
+	{"T17", "server_survives client_code", "a server survives its control daemon before 580", "test/sim/mps/server/main.c"},
 }
 
 // replaced lists what was measured of the simulator's assumptions.

@@ -31,8 +31,8 @@ func TestPage(t *testing.T) {
 	page := write("")
 	for _, want := range []string{
 		"Measured on H200-580.159.03.",
-		"| [T5](truth/T5.json) | The server holds some 28 MiB itself. | holds | server_mib 31 |",
-		"| T5 | NVML lists all memory, the server's too | before_used_mib 4; server_mib 31 | `test/sim/nvml/processes.c` |",
+		"| [T5](truth/T5.json) | The server holds 20 to 96 MiB itself, which the plan keeps for it. | holds | server_mib 31 |",
+		"| T5 | NVML lists all memory; a server has 66 MiB on Hopper, else 27 | before_used_mib 4; server_mib 31 | `test/sim/nvml/processes.c` |",
 		"| T0 | 400 ms for a context | not measured | `test/gpu/simulated.sh` |",
 	} {
 		if !strings.Contains(page, want) {

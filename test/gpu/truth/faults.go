@@ -147,9 +147,14 @@ var faultClaims = []Claim{
 	{"Newcomers get CUDA_ERROR_MPS_SERVER_NOT_READY meanwhile.", []string{"illegal_address_newcomer_code"}, func(v Values) bool { return v.Number("illegal_address_newcomer_code") == serverNotReady }},
 	{"When the last client that met it has ended, clients are served again.", []string{"illegal_address_after_code"}, func(v Values) bool { return v.Number("illegal_address_after_code") == 0 }},
 	{"The log tells of the fault in a line that gpuslot understands.", []string{"illegal_address_event"}, func(v Values) bool { return v.True("illegal_address_event") }},
-	{"A line of the log names the culprit.", []string{"illegal_address_culprit_named"}, func(v Values) bool { return v.True("illegal_address_culprit_named") }},
-	{"A misaligned address, a trap and an assertion are fatal to all clients as well.", []string{"misaligned_address_neighbour_code", "launch_failed_neighbour_code", "assert_neighbour_code"}, func(v Values) bool {
-		return v.Number("misaligned_address_neighbour_code") != 0 && v.Number("launch_failed_neighbour_code") != 0 && v.Number("assert_neighbour_code") != 0
+	{"No line of a fault in the log names the culprit (580).", []string{"illegal_address_culprit_named", "misaligned_address_culprit_named", "launch_failed_culprit_named"}, func(v Values) bool {
+		return !v.True("illegal_address_culprit_named") && !v.True("misaligned_address_culprit_named") && !v.True("launch_failed_culprit_named")
+	}},
+	{"A misaligned address and a trap are fatal to all clients as well.", []string{"misaligned_address_neighbour_code", "launch_failed_neighbour_code"}, func(v Values) bool {
+		return v.Number("misaligned_address_neighbour_code") != 0 && v.Number("launch_failed_neighbour_code") != 0
+	}},
+	{"An assertion ends its own client alone, and the server serves on (580).", []string{"assert_code", "assert_neighbour_code", "assert_newcomer_code", "assert_status"}, func(v Values) bool {
+		return v.Number("assert_code") == assertion && v.Number("assert_neighbour_code") == 0 && v.Number("assert_newcomer_code") == 0 && v.Text("assert_status") == string(mps.Active)
 	}},
 }
 
@@ -223,7 +228,7 @@ var killClaims = []Claim{
 	{"After terminate_client a SIGKILL harms no neighbour.", []string{"terminated_neighbour_code", "terminated_neighbour_ends"}, func(v Values) bool {
 		return v.Number("terminated_neighbour_code") == 0 && v.True("terminated_neighbour_ends")
 	}},
-	{"A SIGKILL of a busy client without it takes its neighbours along (the simulation's bad case; the manual says undefined).", []string{"killed_neighbour_code", "killed_neighbour_ends"}, func(v Values) bool {
+	{"A SIGKILL of a busy client without it takes its neighbours along (the manual says undefined).", []string{"killed_neighbour_code", "killed_neighbour_ends"}, func(v Values) bool {
 		return v.Number("killed_neighbour_code") != 0 || !v.True("killed_neighbour_ends")
 	}},
 	{"Clients are served again after either.", []string{"killed_after_code", "terminated_after_code"}, func(v Values) bool {
@@ -282,7 +287,7 @@ func alive(pid int) bool {
 }
 
 var deathClaims = []Claim{
-	{"The server survives its control daemon's SIGKILL, and its clients go on.", []string{"server_survives", "client_code"}, func(v Values) bool { return v.True("server_survives") && v.Number("client_code") == 0 }},
+	{"The server ends with its killed control daemon, and its clients meet an error (580).", []string{"server_survives", "client_code"}, func(v Values) bool { return !v.True("server_survives") && v.Number("client_code") != 0 }},
 	{"A control daemon starts in the same directory, with the old server ended first.", []string{"restarts", "server_after_restart"}, func(v Values) bool { return v.True("restarts") && !v.True("server_after_restart") }},
 	{"Clients of the ended server meet an error.", []string{"client_after_restart_code"}, func(v Values) bool { return v.Number("client_after_restart_code") != 0 }},
 	{"A server ends on SIGINT.", []string{"interrupted_server_ends"}, func(v Values) bool { return v.True("interrupted_server_ends") }},

@@ -246,6 +246,7 @@ func (l *Lab) fill(ctx context.Context, n *Notes, name string, o Order) error {
 const (
 	outOfMemory      = 2
 	illegalAddress   = 700
+	assertion        = 710
 	serverNotReady   = 807
 	maxClients       = 808
 	clientTerminated = 810

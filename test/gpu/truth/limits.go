@@ -108,7 +108,7 @@ func tryMalformed(ctx context.Context, l *Lab, n *Notes) error {
 	for _, c := range []struct{ name, value string }{
 		{"two_entries", "0=1G,1=1G"},
 		{"bogus_uuid", "GPU-00000000-0000-0000-0000-000000000000=1G"},
-		{"suffix_mb", "0=512MB"},
+		{"thousand_mb", "0=1024MB"}, // an H200's context does not fit into 512 MiB
 		{"decimal", "0=1.5G"},
 		{"tera", "0=1T"},
 		{"space", "0=1 G"},
@@ -129,7 +129,7 @@ var malformedClaims = []Claim{
 	{"An entry for a GPU that the client does not see removes every limit, the daemon's too.", []string{"two_entries_mib", "bogus_uuid_mib"}, func(v Values) bool {
 		return v.Number("two_entries_mib") > 2048 && v.Number("bogus_uuid_mib") > 2048
 	}},
-	{"512MB means 512 MiB.", []string{"suffix_mb_mib"}, between("suffix_mb_mib", 1, 512)},
+	{"1024MB means 1024 MiB.", []string{"thousand_mb_mib"}, between("thousand_mb_mib", 1, 1024)},
 	{"1.5G, 1T and 1 G mean 1 MiB: no context fits.", []string{"decimal_mib", "tera_mib", "space_mib"}, func(v Values) bool {
 		return v.Number("decimal_mib")+v.Number("tera_mib")+v.Number("space_mib") == 0
 	}},
@@ -202,13 +202,18 @@ func (l *Lab) contextSize(n *Notes, name string, j *Job, before, seen Look) {
 	}
 }
 
+func formulaHolds(v Values, percentage string) bool {
+	want := 30 + 3.7*v.Number("multiprocessors_"+percentage)
+	got := v.Number("context_" + percentage + "_mib")
+	return got > 0.9*want && got < 1.1*want
+}
+
 var contextClaims = []Claim{
 	allListed(1, 2, fiveClients),
 	logLineClaim,
 	{"A context costs less at a lower percentage.", []string{"context_100_mib", "context_10_mib"}, func(v Values) bool { return v.Number("context_10_mib") < v.Number("context_100_mib") }},
-	{"A context costs 64 MiB and 2 MiB for each multiprocessor (the simulation's formula), within a quarter.", []string{"context_100_mib", "multiprocessors_100"}, func(v Values) bool {
-		want := 64 + 2*v.Number("multiprocessors_100")
-		return v.Number("context_100_mib") > 0.75*want && v.Number("context_100_mib") < 1.25*want
+	{"A context costs 30 MiB and 3.7 MiB for each multiprocessor (Hopper; the simulation's formula), within a tenth.", []string{"context_100_mib", "multiprocessors_100", "context_10_mib", "multiprocessors_10"}, func(v Values) bool {
+		return formulaHolds(v, "100") && formulaHolds(v, "10")
 	}},
 	{"CUDA tells a capped client fewer multiprocessors.", []string{"multiprocessors_100", "multiprocessors_25"}, func(v Values) bool { return v.Number("multiprocessors_25") < v.Number("multiprocessors_100") }},
 }
@@ -257,10 +262,10 @@ func (l *Lab) tryImport(ctx context.Context, n *Notes, d *Daemon) error {
 
 var kindClaims = []Claim{
 	{"cuMemAlloc beyond the limit fails.", []string{"alloc_code"}, func(v Values) bool { return v.Number("alloc_code") == outOfMemory }},
-	{"Managed memory is not covered by the limit.", []string{"managed_code"}, func(v Values) bool { return v.Number("managed_code") == 0 }},
+	{"Managed memory beyond the limit fails.", []string{"managed_code"}, func(v Values) bool { return v.Number("managed_code") == outOfMemory }},
 	{"cuMemAllocAsync beyond the limit fails.", []string{"async_code"}, func(v Values) bool { return v.Number("async_code") == outOfMemory }},
 	{"cuMemCreate beyond the limit fails.", []string{"create_code"}, func(v Values) bool { return v.Number("create_code") == outOfMemory }},
-	{"Imported memory of another client does not count against one's own limit.", []string{"import_code", "import_left_mib"}, func(v Values) bool { return v.Number("import_code") == 0 && v.Number("import_left_mib") > 256 }},
+	{"Another client's memory is not imported beyond one's own limit.", []string{"import_code"}, func(v Values) bool { return v.Number("import_code") == outOfMemory }},
 }
 
 // tryDevices names a GPU twice.

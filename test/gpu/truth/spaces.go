@@ -17,32 +17,58 @@ func tryNamespaces(ctx context.Context, l *Lab, n *Notes) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range []struct {
-		name  string
-		under []string
-	}{
-		{"shm", []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", `mount -t tmpfs tmpfs /dev/shm && exec "$@"`, "sh"}},
-		{"ipc", []string{"unshare", "--ipc"}},
-		{"pid", []string{"unshare", "--pid", "--fork", "--kill-child"}},
-	} {
-		if err := exec.CommandContext(ctx, c.under[0], append(c.under[1:], "true")...).Run(); err != nil {
-			n.Record(c.name, strings.Join(c.under, " "), "it cannot be had here: "+err.Error())
+	for _, s := range ownSpaces {
+		if s.ownProc && l.Simulated {
+			continue // the simulated node looks for its processes in the node's /proc
+		}
+		if err := exec.CommandContext(ctx, s.under[0], append(s.under[1:], "true")...).Run(); err != nil {
+			n.Record(s.name, strings.Join(s.under, " "), "it cannot be had here: "+err.Error())
 			continue // nothing is learnt, which is not "does not attach"
 		}
-		j, err := l.Start(ctx, n, Order{Name: c.name, Daemon: d, Under: c.under, Words: "go on info fill 32 until eof"})
-		if err != nil {
+		if err := l.runIn(ctx, n, d, s); err != nil {
 			return err
 		}
-		line, err := j.Await(ctx, "fill", 15*time.Second)
-		if ctx.Err() != nil {
-			return ctx.Err() // not "does not attach"
-		}
-		n.Set(c.name+"_ran", err == nil)
-		if err == nil {
-			n.Set(c.name+"_mib", *line.MiB)
-			n.Set(c.name+"_clients", d.clients(ctx))
-		}
-		j.Kill()
+	}
+	return nil
+}
+
+// space is a way to start a client in a namespace of its own.
+type space struct {
+	name    string
+	under   []string
+	ownProc bool
+}
+
+// ownSpaces: containers mount a /proc of their own with a PID namespace; "pid" is without.
+var ownSpaces = []space{
+	{"shm", []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", `mount -t tmpfs tmpfs /dev/shm && exec "$@"`, "sh"}, false},
+	{"ipc", []string{"unshare", "--ipc"}, false},
+	{"pid", []string{"unshare", "--pid", "--fork", "--kill-child"}, false},
+	{"pid_proc", []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}, true},
+}
+
+// runIn says whether a client attaches there and is limited.
+func (l *Lab) runIn(ctx context.Context, n *Notes, d *Daemon, s space) error {
+	j, err := l.Start(ctx, n, Order{Name: s.name, Daemon: d, Under: s.under, Words: "go on info fill 32 until eof"})
+	if err != nil {
+		return err
+	}
+	defer j.Kill()
+	line, err := j.Await(ctx, "cuInit", 15*time.Second)
+	if err == nil {
+		n.Set(s.name+"_init_code", line.Code)
+	}
+	if err == nil && line.Code == 0 {
+		line, err = j.Await(ctx, "fill", 15*time.Second)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // not "does not attach"
+	}
+	ran := err == nil && line.MiB != nil
+	n.Set(s.name+"_ran", ran)
+	if ran {
+		n.Set(s.name+"_mib", *line.MiB)
+		n.Set(s.name+"_clients", d.clients(ctx))
 	}
 	return nil
 }
@@ -69,7 +95,8 @@ func attachedAndLimited(name string) func(Values) bool {
 var namespaceClaims = []Claim{
 	{"A client in a /dev/shm of its own attaches and is limited.", []string{"shm_ran"}, attachedAndLimited("shm")},
 	{"A client in an IPC namespace of its own attaches and is limited.", []string{"ipc_ran"}, attachedAndLimited("ipc")},
-	{"A client in a PID namespace of its own attaches and is limited, if the daemon is in the host's.", []string{"pid_ran"}, attachedAndLimited("pid")},
+	{"A client in a PID namespace of its own with the host's /proc does not attach (580).", []string{"pid_ran"}, func(v Values) bool { return !v.True("pid_ran") }},
+	{"A client in a PID namespace of its own with its own /proc attaches and is limited, if the daemon is in the host's.", []string{"pid_proc_ran"}, attachedAndLimited("pid_proc")},
 }
 
 // Two accounts that own nothing: numbers suffice.

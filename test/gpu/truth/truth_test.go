@@ -59,16 +59,10 @@ func simulated(t *testing.T, driver string) *Lab {
 
 // otherwise are the claims that do not hold on the simulated node, and why.
 var otherwise = map[string]Verdict{
-	// Nobody has measured it where a GPU is; NVIDIA/k8s-device-plugin PR 572 found it so.
-	"A default limit by UUID binds.":                                            Differs,
-	"A default limit by UUID reads back by UUID.":                               Differs,
-	"cuMemAllocAsync beyond the limit fails.":                                   Unknown, // not simulated, as the next ones
-	"The server's log prints a limit in bytes (580 on).":                        Unknown,
-	"cuMemCreate beyond the limit fails.":                                       Unknown,
-	"Imported memory of another client does not count against one's own limit.": Unknown,
-	// Driver 550 has no multi-user mode.
-	"With -multiuser-server two accounts are served at once.": Unknown,
-	"Their server is root's.":                                 Unknown,
+	"cuMemAllocAsync beyond the limit fails.":                         Unknown, // not simulated, as the next ones
+	"cuMemCreate beyond the limit fails.":                             Unknown,
+	"Another client's memory is not imported beyond one's own limit.": Unknown,
+	"A client in a PID namespace of its own with its own /proc attaches and is limited, if the daemon is in the host's.": Unknown,
 }
 
 // slow are the trials that wait for something not to happen, or start many
@@ -84,10 +78,11 @@ func usual() []Trial {
 	return slices.DeleteFunc(all, func(t Trial) bool { return slices.Contains(slow, t.ID) })
 }
 
-// TestSimulated makes the trials on the simulated node: the harness works as a
-// whole, finds what the simulation is known to do, and leaves nothing.
+// TestSimulated makes the trials on the simulated node, with the driver that was measured
+// on a GPU: the harness works as a whole, finds what the simulation is known to do, and
+// leaves nothing.
 func TestSimulated(t *testing.T) {
-	l, dir, trials := simulated(t, "550.163.01"), t.TempDir(), usual()
+	l, dir, trials := simulated(t, "580.159.04"), t.TempDir(), usual()
 	tried := 0
 	err := Run(t.Context(), l, trials, dir, func(o Outcome) {
 		tried++
@@ -153,21 +148,36 @@ func left(t *testing.T) {
 	}
 }
 
-// TestMultiUser: driver 555 has the mode that 550 lacks.
-func TestMultiUser(t *testing.T) {
+// TestNoMultiUser: driver 550 lacks the mode, and nothing is learnt of it.
+func TestNoMultiUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("it needs root: other accounts")
 	}
-	l := simulated(t, "555.58.02")
+	l := simulated(t, "550.163.01")
 	for _, trial := range Trials() {
 		if trial.ID != "T13b" {
 			continue
 		}
 		o := l.try(t.Context(), trial)
 		for _, f := range o.Findings {
-			if f.Verdict != Holds {
+			if f.Verdict != Unknown || o.Err != "" {
 				t.Errorf("%q %s: %v %s", f.Claim, f.Verdict, o.Values, o.Err)
 			}
+		}
+	}
+}
+
+// TestOlderDriver: what was measured on 580 is not claimed of an older simulated driver.
+func TestOlderDriver(t *testing.T) {
+	l := simulated(t, "550.163.01")
+	for _, trial := range Trials() {
+		if trial.ID != "T7" {
+			continue
+		}
+		o := l.try(t.Context(), trial)
+		i := slices.IndexFunc(o.Findings, func(f Finding) bool { return f.Claim == "Managed memory beyond the limit fails." })
+		if i < 0 || o.Findings[i].Verdict != Differs {
+			t.Errorf("%v %v %s", o.Findings, o.Values, o.Err)
 		}
 	}
 }
