@@ -11,7 +11,7 @@ test/gpu/bundle.sh "$dir/gpu" || exit 1
 sim=$(go run ./test/sim/ctl/build) && cp -r "$sim/lib" "$sim/bin" "$dir/" || exit 1
 export GPUSLOT_SIM_STATE=$dir/state LD_LIBRARY_PATH=$dir/lib PATH=$dir/bin:$PATH
 export GPUSLOT_SIM_MPS_START_MS=${GPUSLOT_SIM_MPS_START_MS:-1500} GPUSLOT_SIM_CONTEXT_MS=${GPUSLOT_SIM_CONTEXT_MS:-400}
-echo '{"driver": "550.163.01", "gpus": [{"model": "H100-80"}]}' >"$dir/node.json"
+echo '{"driver": "580.159.04", "gpus": [{"model": "H100-80"}]}' >"$dir/node.json"
 simgpu make "$dir/node.json" || exit 1
 chmod 666 "$dir/state" 2>/dev/null
 before=$(find "$dir/gpu" -printf '%P %m %s %T@\n' | sort)

@@ -24,7 +24,7 @@ import (
 // bundled is the folder of programs, on a simulated GPU.
 func bundled(t *testing.T) string {
 	t.Helper()
-	n, dir := sim.New(t, "550.163.01", "H100-80"), t.TempDir()
+	n, dir := sim.New(t, "580.159.04", "H100-80"), t.TempDir()
 	for out, pkg := range map[string]string{"gpuslot": "cmd/gpuslot", "gpuslotd": "cmd/gpuslotd", "gpuslot-condor": "cmd/gpuslot-condor", "condor_starter": "test/faults/starter", "harness": "test/gpu/harness", "first": "test/gpu/first"} {
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, out), "github.com/gpuslot/gpuslot/"+pkg)
 		cmd.Env = append(os.Environ(), "CGO_CFLAGS=-O2 -Wno-deprecated-declarations")

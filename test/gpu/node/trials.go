@@ -352,16 +352,26 @@ var restartClaims = []truth.Claim{
 	{Text: "The job notices nothing.", Needs: []string{"job_lives"}, Holds: func(v truth.Values) bool { return v.True("job_lives") }},
 }
 
+// tryVerify waits until the GPU is open, and tries again where it closed meanwhile, as an
+// operator would: where the trial before killed busy jobs, an Xid 31 follows and closes it
+// until its server is active again (H200, 580.159.04).
 func (n *Node) tryVerify(ctx context.Context, _ *truth.Lab, notes *truth.Notes) error {
-	cmd := exec.CommandContext(ctx, n.path("prog/gpuslot"), "verify", "--socket", n.socket(), string(n.GPU.UUID))
-	out, err := cmd.CombinedOutput()
-	notes.Record("gpuslot", "verify", string(out))
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return err
+	for end := time.Now().Add(time.Minute); ; {
+		if err := n.await(ctx, time.Minute, func(g api.StatusGPU) bool { return g.Accept }); err != nil {
+			return err
+		}
+		cmd := exec.CommandContext(ctx, n.path("prog/gpuslot"), "verify", "--socket", n.socket(), string(n.GPU.UUID))
+		out, err := cmd.CombinedOutput()
+		notes.Record("gpuslot", "verify", string(out))
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			return err
+		}
+		if code := cmd.ProcessState.ExitCode(); code == 0 || !strings.Contains(string(out), " is closed: ") || time.Now().After(end) {
+			notes.Set("status", code)
+			return nil
+		}
 	}
-	notes.Set("status", cmd.ProcessState.ExitCode())
-	return nil
 }
 
 var verifyClaims = []truth.Claim{
