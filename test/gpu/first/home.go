@@ -57,20 +57,11 @@ func (c *call) bringHome() error {
 	if _, err := os.Stat(into); err == nil {
 		return fmt.Errorf("%s is there already: move it away first", into)
 	}
-	return errors.Join(report.Write(dir), report.WritePage(dir, name, doubts), dropLogs(dir), copyTo(into, dir), c.tell(into))
+	return errors.Join(report.Write(dir), report.WritePage(dir, name, doubts), dropPrivate(dir), copyTo(into, dir), c.tell(into))
 }
 
 func (c *call) tell(into string) error {
 	_, err := fmt.Fprintf(c.log, "%s\n", filepath.Join(into, report.PageName))
-	return err
-}
-
-// dropLogs leaves out what copies of jobs printed.
-func dropLogs(dir string) error {
-	logs, err := filepath.Glob(filepath.Join(dir, "*", "logs"))
-	for _, l := range logs {
-		err = errors.Join(err, os.RemoveAll(l))
-	}
 	return err
 }
 

@@ -204,7 +204,7 @@ func (c *call) parts(ctx context.Context) {
 		}
 		left := time.Until(c.end) - c.scaled(noted)
 		if ctx.Err() != nil || left < c.scaled(p.least) {
-			return // later parts are worth less, and the last ones may leave a GPU that serves no client
+			return // later parts are worth less
 		}
 		c.try(ctx, p, done, min(c.scaled(p.limit), left), mps)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/gpuslot/gpuslot/test/gpu/truth"
 )
 
-// TestPlan: every trial is in it once, and what may leave a GPU that serves nobody
-// comes after everything else.
+// TestPlan: every trial is in it once. Those that end servers come after all others, and
+// before what takes long.
 func TestPlan(t *testing.T) {
 	seen := map[string]int{}
 	var order []string
@@ -33,8 +33,20 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%s is %d times in the plan, not %d", trial.ID, seen[trial.ID], want)
 		}
 	}
-	if tail := order[len(order)-5:]; !slices.Equal(tail, []string{"T17", "T10", "T8", "T15", "N7"}) {
+	if tail := order[len(order)-5:]; !slices.Equal(tail, []string{"T17", "T10", "T8", "N7", "T15"}) {
 		t.Errorf("the last trials are %v", tail)
+	}
+}
+
+// TestTimeToMeasure: of a part's limit gpuslot bench gets what these parts took on an H200
+// (known-load: two runs of 5 s, and their starts). known-load was cut off there with 10 s.
+func TestTimeToMeasure(t *testing.T) {
+	const spare = 5 * time.Second // the harness's
+	for name, took := range map[string]time.Duration{"known-load": 13 * time.Second, "sharing-mix": 89 * time.Second} {
+		p := plan()[slices.IndexFunc(plan(), func(p part) bool { return p.name == name })]
+		if has := p.limit - grace - spare; has < took || p.usual < took {
+			t.Errorf("%s: %v of %v, usually %v: want %v", name, has, p.limit, p.usual, took)
+		}
 	}
 }
 
