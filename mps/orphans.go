@@ -14,9 +14,9 @@ import (
 // serverProgram is what a control daemon starts for its clients.
 const serverProgram = "nvidia-cuda-mps-server"
 
-// endOrphans ends the servers that a dead daemon of this pipe directory left: they
-// live on, no other daemon knows them (measured), and one may keep the GPU and
-// the log pipe from the next. Their clients have lost their daemon already.
+// endOrphans ends the servers that a dead daemon of this pipe directory left: no other daemon
+// knows them, and one may keep the GPU and the log pipe from the next. They live on with 535 to
+// 555 (run with stand-ins); on an H200 with 580.159.04 one ended at once (docs/hardware, T17).
 func (d *Daemon) endOrphans(ctx context.Context) error {
 	for {
 		left, err := d.orphans()
