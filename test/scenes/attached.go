@@ -12,8 +12,9 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Each third job wants more than it asked for.
-var clientRequests = []gpu.MiB{1500, 4000, 8000, 2500, 16000, 6000}
+// Each third job wants more than it asked for. A quarter of the least and what the budget is
+// rounded up by hold a context of an H100, 518 MiB.
+var clientRequests = []gpu.MiB{2200, 4000, 8000, 2500, 16000, 6000}
 
 const clientJobs = 24
 

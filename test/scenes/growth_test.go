@@ -51,12 +51,15 @@ type grown struct {
 	says                    string // in the event log
 }
 
+// onV100S: how near its limit a job comes depends on its context, which is larger on the H100.
+const onV100S = "require_gpus = Capability < 8"
+
 var growthJobs = []grown{
 	{what: "needs 6 GiB, asks for 4, says so by its exit code", program: sayingJob, words: "alloc 6000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "8192", exit: "0"},
 	{what: "needs 12 GiB, asks for 4", program: sayingJob, words: "alloc 12000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "16384", exit: "0"},
-	{what: "needs 6 GiB, asks for 4, fails after a sample near the limit", program: seenJob, lines: []string{"request_vram = 4000"},
+	{what: "needs 6 GiB, asks for 4, fails after a sample near the limit", program: seenJob, lines: []string{"request_vram = 4000", onV100S},
 		state: completed, vram: "8192", exit: "0"},
 	{what: "fails far from its limit", program: silentJob, words: "alloc 1000 sleep 4s alloc 6000", lines: []string{"request_vram = 4000"},
 		state: completed, vram: "4096", exit: "1"},
@@ -68,7 +71,7 @@ var growthJobs = []grown{
 		state: completed, vram: "2048", exit: "85"},
 	{what: "is over its budget", program: pairJob, lines: []string{"request_vram = 4000"},
 		state: completed, vram: "8192", exit: "0", evicted: 1, says: "Code 21 Subcode 76"},
-	{what: "comes near its limit", program: nearJob, lines: []string{"request_vram = 4000"},
+	{what: "comes near its limit", program: nearJob, lines: []string{"request_vram = 4000", onV100S},
 		state: completed, vram: "8192", exit: "0", evicted: 1, says: "MiB of 4096 MiB requested, which is near its limit: it runs again with a larger request_vram"},
 }
 

@@ -258,7 +258,7 @@ func (st *Stage) checkObserved(ctx context.Context, run stock) error {
 // takes besides its allocations, in MiB (test/sim/README.md).
 const (
 	restWatts, loadWatts = 70, 630
-	contextMiB           = 64 + 2*132
+	contextMiB           = 518
 )
 
 func (st *Stage) checkRecord(j observedJob, r record.Job, took float64) {

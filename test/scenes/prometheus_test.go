@@ -106,7 +106,7 @@ func (st *Stage) history(ctx context.Context, cluster int, j *sharer) error {
 
 // checkSharer holds a job's history to the truth and to Prometheus.
 func (st *Stage) checkSharer(ctx context.Context, j sharer) error {
-	const cuda = 328 // MiB of a simulated H100's CUDA context
+	const cuda = 518 // MiB of a simulated H100's CUDA context
 	st.Check(j.vram == float64(j.alloc)+cuda, "%d in %s: VRAMUsage = %.0f, its own %d and a context", j.proc, j.slot, j.vram, j.alloc)
 	st.Check(j.time[1] <= j.gpuSeconds()+0.3 && j.gpuSeconds()-0.3 <= j.time[2] && j.time[1] <= j.time[0] && j.time[0] <= j.time[2],
 		"GPUTimeUsage = %.2f from %.2f to %.2f, the truth is %.2f", j.time[0], j.time[1], j.time[2], j.gpuSeconds())
