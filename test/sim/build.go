@@ -39,7 +39,7 @@ var targets = []target{
 	{out: "bin/simpoke", files: []string{"state/*.c", "nvml/models.c", "nvml/make.c", "tool/simpoke.c"}},
 	{out: "bin/simcheck", files: []string{"state/*.c", "nvml/*.c", "check/*.c"}, link: []string{"-lm"}},
 	{out: "lib/libcuda.so.1", files: []string{"state/*.c", "nvml/models.c", "mps/*.c", "cuda/*.c"}, exports: "cu*", link: []string{"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wl,-z,defs"}},
-	{out: "bin/simjob", files: []string{"cuda/job/simjob.c"}},
+	{out: "bin/simjob", files: []string{"state/*.c", "cuda/job/simjob.c"}},
 	{out: "bin/nvidia-cuda-mps-control", files: []string{"state/*.c", "nvml/models.c", "cuda/visible.c", "ctl/json.c", "ctl/toml.c", "mps/*.c", "mps/control/*.c"}, link: []string{"-lm"}},
 	{out: "bin/nvidia-cuda-mps-server", files: []string{"state/*.c", "nvml/models.c", "cuda/visible.c", "mps/*.c", "mps/server/*.c"}, link: []string{"-lm"}},
 	{out: "bin/simguest", files: []string{"state/*.c", "mps/*.c", "mps/guest/*.c"}, link: []string{"-lm"}},

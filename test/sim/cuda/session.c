@@ -1,6 +1,7 @@
 /* session.c: cuInit, and the way of every call to the state. */
 #include "internal.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -76,6 +77,14 @@ static int enumerate(const struct sim_node *n, const struct mps *m)
 	return session.devices.count;
 }
 
+/* The nodes that the real library has open from cuInit on, where there are such: tests make them of other devices. */
+static void open_nodes(void)
+{
+	static const char *const names[] = { "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm" };
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		(void)!open(names[i], O_RDWR | O_CLOEXEC);
+}
+
 static CUresult initialise(void)
 {
 	static int watching;
@@ -90,9 +99,10 @@ static CUresult initialise(void)
 		sim_end();
 	if (r == CUDA_SUCCESS && !watching++)
 		pthread_atfork(NULL, NULL, in_child);
-	if (r == CUDA_SUCCESS)
+	if (r == CUDA_SUCCESS) {
 		session.pid = own_pid();
-	else if (m.attached)
+		open_nodes();
+	} else if (m.attached)
 		mps_detach();
 	return r;
 }

@@ -18,11 +18,12 @@
 
 #define SIM_STATE_PATH "/run/gpuslot-sim/state"
 #define SIM_MAGIC 0x6d69736c73757067ull /* "gpuslsim" */
-#define SIM_VERSION 8u
+#define SIM_VERSION 9u
 
 enum { SIM_GPUS = 16, SIM_GIS = 8, SIM_CIS = 8, SIM_PROCESSES = 1024, SIM_ACCOUNTS = 256, SIM_EVENTS = 64,
 	SIM_SAMPLES = 64, SIM_GONE = 32, SIM_FAULTS = 16, SIM_DAEMONS = 24, SIM_SERVERS = 32, SIM_CLIENTS = 128, SIM_PATH = 128,
-	SIM_LIMITS = 64, SIM_CGROUP = 256, SIM_PARTITIONS = 64 };
+	SIM_LIMITS = 64, SIM_CGROUP = 256, SIM_PARTITIONS = 64,
+	SIM_KEEPERS = 64 };
 
 #define SIM_NONE 0xFFFFFFFFu               /* no GPU instance, no compute instance: NVML's own sentinel */
 #define SIM_HANG (-1)                      /* sim_fault.ret: the call does not come back */
@@ -194,6 +195,15 @@ struct sim_limit {
 	char path[SIM_CGROUP];
 };
 
+/* A process that has /dev/nvidia-uvm of another one open. When that ends, its memory stays in use until this one ends, and NVML
+ * lists nobody for it (seen with driver 580 on an H200). */
+struct sim_keeper {
+	uint32_t used, gpu;        /* gpu: of the memory that it keeps */
+	int32_t pid, of;
+	uint64_t start, of_start;
+	uint64_t memory;           /* bytes; 0 while the other one lives */
+};
+
 /* How the driver counts memory by cgroup: with the kernel's dmem controller, itself, or not at all. */
 enum sim_accounting { SIM_DMEM, SIM_MISC, SIM_NO_ACCOUNTING };
 
@@ -221,6 +231,7 @@ struct sim_node {
 	char cgroup_root[SIM_PATH]; /* where cgroup v2 is mounted; "": /sys/fs/cgroup */
 	struct sim_limit limit[SIM_LIMITS];
 	struct sim_partition partition[SIM_PARTITIONS];
+	struct sim_keeper keeper[SIM_KEEPERS];
 };
 
 /* Seen in the field: both ("M+C" in nvidia-smi), or one alone. */
@@ -245,6 +256,7 @@ uint64_t sim_start_time(pid_t pid); /* field 22 of /proc/PID/stat; 0: gone, or a
 struct sim_process *sim_add_process(struct sim_node *n, pid_t pid, uint32_t kind, uint32_t gpu, uint32_t gi, uint32_t ci);
 struct sim_process *sim_find_process(struct sim_node *n, pid_t pid, uint32_t gpu, uint32_t gi, uint32_t ci);
 void sim_drop_process(struct sim_node *n, struct sim_process *p);
+int sim_add_keeper(struct sim_node *n, pid_t pid, pid_t of); /* 0, or -1: the table is full, or one is gone */
 /* sim_settle brings energy, busy time and samples up to now: call it BEFORE a load, power or clock changes. */
 void sim_settle(struct sim_node *n);
 /* sim_sample notes the new load of a GPU: call it AFTER a load changed. */

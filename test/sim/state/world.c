@@ -81,15 +81,47 @@ int world_has_dead(const struct sim_node *n)
 		if (n->mps_client[i].used && !seen(n, n->mps_client[i].pid, n->mps_client[i].start) &&
 		    dead(1, n->mps_client[i].pid, n->mps_client[i].start))
 			return 1;
+	for (int i = 0; i < SIM_KEEPERS; i++)
+		if (dead(n->keeper[i].used, n->keeper[i].pid, n->keeper[i].start))
+			return 1;
 	return 0;
+}
+
+int sim_add_keeper(struct sim_node *n, pid_t pid, pid_t of)
+{
+	uint64_t start = sim_start_time(pid), of_start = sim_start_time(of);
+	for (int i = 0; i < SIM_KEEPERS && start && of_start; i++)
+		if (!n->keeper[i].used) {
+			n->keeper[i] = (struct sim_keeper){ .used = 1, .pid = pid, .start = start, .of = of, .of_start = of_start };
+			return 0;
+		}
+	return -1;
+}
+
+/* One GPU is enough for a test. */
+static void leave(struct sim_node *n, const struct sim_process *p)
+{
+	for (int i = 0; i < SIM_KEEPERS; i++) {
+		struct sim_keeper *k = &n->keeper[i];
+		if (k->used && k->of == p->pid && k->of_start == p->start && k->memory == 0) {
+			k->gpu = p->gpu;
+			k->memory = p->memory;
+			return;
+		}
+	}
 }
 
 void world_bury(struct sim_node *n)
 {
 	world_bury_clients(n);
 	for (int i = 0; i < SIM_PROCESSES; i++)
-		if (dead(n->process[i].used, n->process[i].pid, n->process[i].start))
+		if (dead(n->process[i].used, n->process[i].pid, n->process[i].start)) {
+			leave(n, &n->process[i]);
 			sim_drop_process(n, &n->process[i]);
+		}
+	for (int i = 0; i < SIM_KEEPERS; i++)
+		if (dead(n->keeper[i].used, n->keeper[i].pid, n->keeper[i].start))
+			memset(&n->keeper[i], 0, sizeof n->keeper[i]);
 	for (int i = 0; i < SIM_DAEMONS; i++)
 		if (dead(n->mps_daemon[i].used, n->mps_daemon[i].pid, n->mps_daemon[i].start))
 			memset(&n->mps_daemon[i], 0, sizeof n->mps_daemon[i]);
@@ -106,6 +138,9 @@ uint64_t sim_memory_used(const struct sim_node *n, uint32_t gpu, uint32_t gi)
 		if (p->used && p->gpu == gpu && (gi == SIM_NONE || p->gi == gi))
 			sum += p->memory;
 	}
+	for (int i = 0; i < SIM_KEEPERS && gi == SIM_NONE; i++)
+		if (n->keeper[i].used && n->keeper[i].gpu == gpu)
+			sum += n->keeper[i].memory;
 	return sum;
 }
 

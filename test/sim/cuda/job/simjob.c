@@ -1,5 +1,5 @@
 /* simjob: a GPU job made of words. It knows only libcuda.so.1, so it runs on the simulated and on a real one (there
- * load and fault do not work: the real library wants real kernels). */
+ * load and fault do not work: the real library wants real kernels; keep is for the simulated node alone). */
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../state/state.h"
 #include "../cuda.h"
 
 static const char help[] =
@@ -33,6 +34,8 @@ static const char help[] =
 	"  exit on CODE       this CUDA error does end it (after go on): exit on 810\n"
 	"  exit N             end with status N\n"
 	"  fork               go on in a child; the parent ends as the child does\n"
+	"  keep uvm           a child keeps /dev/nvidia-uvm open and nothing else, also after this process\n"
+	"  keep all           a child keeps all files, as a worker of a training does\n"
 	"  thread             go on in another thread; the first one ends (pthread_exit)\n"
 	"  results            the CUDA results that the library has names for\n";
 
@@ -267,6 +270,26 @@ static void in_child(void)
 		exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
+/* The memory of this process then stays in use after its end. Only the simulated node knows that from its state. */
+static void keep(int all)
+{
+	need_init();
+	pid_t child = fork();
+	for (int fd = 0; child == 0 && !all && fd < 1024; fd++) {
+		char path[32], to[64] = "";
+		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+		if (readlink(path, to, sizeof to - 1) > 0 && strcmp(to, "/dev/nvidia-uvm") != 0)
+			close(fd);
+	}
+	while (child == 0)
+		pause();
+	struct sim_node *n = child > 0 ? sim_write() : NULL;
+	int r = n ? sim_add_keeper(n, child, getpid()) : -1;
+	if (n)
+		sim_end();
+	step(r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM, "keep %s", all ? "all" : "uvm");
+}
+
 static int words(char **w);
 
 static void *in_thread(void *w)
@@ -339,6 +362,8 @@ static int word(char **w)
 		return codes[code_count++] = (int)number("exit on", b, 999), 2;
 	if (strcmp(w[0], "fork") == 0)
 		return in_child(), 0;
+	if (strcmp(w[0], "keep") == 0 && (strcmp(a, "uvm") == 0 || strcmp(a, "all") == 0))
+		return keep(strcmp(a, "all") == 0), 1;
 	if (strcmp(w[0], "thread") == 0)
 		leave_first(w + 1);
 	if (strcmp(w[0], "results") == 0)
