@@ -1,0 +1,95 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func deviceOf(t *testing.T, name string) uint64 {
+	t.Helper()
+	f, err := statFile(name)
+	if err != nil || f.Device == 0 {
+		t.Fatalf("%s: %+v, %v", name, f, err)
+	}
+	return f.Device
+}
+
+func open(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// TestHandlesOf: the descriptors of a device are found under each of its names, and those of one open file are told
+// from others by the kernel.
+func TestHandlesOf(t *testing.T) {
+	full := deviceOf(t, "/dev/full")
+	a, b := open(t, "/dev/full"), open(t, "/dev/full")
+	again, err := syscall.Dup(int(a.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(again)
+	found, looked, err := HandlesOf(FS{}, os.Getpid(), 1<<16, full)
+	if err != nil || len(found) != 3 || looked < 3 {
+		t.Fatalf("%+v of %d, %v", found, looked, err)
+	}
+	at := func(fd int) Handle {
+		return found[slices.IndexFunc(found, func(h Handle) bool { return h.FD == fd })]
+	}
+	for _, c := range []struct {
+		one, other Handle
+		want       bool
+	}{
+		{at(int(a.Fd())), at(again), true}, {at(int(a.Fd())), at(int(b.Fd())), false},
+		{at(int(a.Fd())), Handle{Thread: os.Getpid(), FD: 9999}, false}, {at(int(a.Fd())), Handle{Thread: 1 << 30}, false},
+	} {
+		if same, err := SameFile(c.one, c.other); same != c.want || err != nil {
+			t.Errorf("%+v and %+v: %t, %v", c.one, c.other, same, err)
+		}
+	}
+	if _, looked, err := HandlesOf(FS{}, os.Getpid(), 2, full); !errors.Is(err, ErrManyFiles) || looked != 2 {
+		t.Errorf("among two files: %d, %v", looked, err)
+	}
+	if found, _, err := HandlesOf(FS{}, 1<<30, 10, full); len(found) > 0 || err != nil {
+		t.Errorf("of no process: %+v, %v", found, err)
+	}
+}
+
+// TestHandlesOfAThread: a thread may have a table of descriptors of its own.
+func TestHandlesOfAThread(t *testing.T) {
+	zero := deviceOf(t, "/dev/zero")
+	opened, done := make(chan int), make(chan struct{})
+	var open func()
+	open = func() {
+		runtime.LockOSThread() // and never back: the thread ends
+		if unix.Gettid() == os.Getpid() {
+			go open()
+			<-done
+			return
+		}
+		fd := -1
+		if unix.Unshare(unix.CLONE_FILES) == nil {
+			fd, _ = unix.Open("/dev/zero", unix.O_RDWR, 0)
+		}
+		opened <- fd
+		<-done
+	}
+	go open()
+	defer close(done)
+	fd := <-opened
+	found, _, err := HandlesOf(FS{}, os.Getpid(), 1<<16, zero)
+	if err != nil || len(found) != 1 || found[0].FD != fd || found[0].Thread == os.Getpid() {
+		t.Errorf("%+v, %v; it is %d", found, err, fd)
+	}
+}
