@@ -26,6 +26,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/isolation"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/keepers"
 	"github.com/gpuslot/gpuslot/agent/layouts"
 	"github.com/gpuslot/gpuslot/agent/metrics"
 	"github.com/gpuslot/gpuslot/agent/modes"
@@ -186,7 +187,8 @@ func (a *Agent) newAdmission() {
 func (a *Agent) newSampling(source usage.Source, c config.Usage) error {
 	o := sampling.Options{
 		Source: source, Node: func() sampling.Node { return a.sampled(a.view.Load()) }, Jobs: a.jobs, Processes: a.proc,
-		Users: starter.Users{Node: a.proc}, Daemons: a.daemons, Limits: a.limits, Punisher: a.ender,
+		Users: starter.Users{Node: a.proc}, Keepers: keepers.Finder{Node: a.proc}, Daemons: a.daemons,
+		Limits: a.limits, Punisher: a.ender,
 		Events: a.history, Log: a.log, Proc: a.proc.Root, Published: a.lastHour.AddSample, Ended: a.sweeper.now,
 		Wake: func() { nudge(a.wake) },
 	}

@@ -23,6 +23,10 @@ type Job struct {
 	// Memory is that of all its processes on the GPU. Where one of them is not known its value is
 	// that of the others: a job that uses more than its budget by that breaks the rule, too.
 	Memory gpu.Measured[gpu.Bytes]
+	// Kept is the part of it that NVML lists with no process, because one of Keepers has /dev/nvidia-uvm open for
+	// another that ended.
+	Kept    gpu.Bytes
+	Keepers []int
 	// PIDs are those processes; Beside are the ones among them that are no
 	// clients of the control daemon, where the GPU has one.
 	PIDs, Beside []int
@@ -192,6 +196,10 @@ func (j Job) unattached() string {
 
 func (j Job) overBudget(used gpu.MiB) string {
 	said := fmt.Sprintf("used %d MiB of %d MiB requested", int64(used), int64(j.Budget))
+	if j.Kept > 0 {
+		return fmt.Sprintf("%s, %d MiB of them on %s by processes that have ended, because process %s keeps "+
+			"/dev/nvidia-uvm open: end what a program starts with it", said, int64(j.Kept.MiB()), j.GPU, numbers(j.Keepers))
+	}
 	need := used.Ceil(max(j.Quantum, 1))
 	if need > j.Largest {
 		return fmt.Sprintf("%s, more than one job may have on %s (%d MiB): ask for a whole "+

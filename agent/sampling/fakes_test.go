@@ -58,6 +58,8 @@ type fakeNode struct {
 	loop      *Loop
 	// keepers are the accounts that keep something on a GPU.
 	keepers []uint32
+	// outsideKills are all processes that were to be killed.
+	outsideKills []int
 }
 
 func newNode(t *testing.T, gpus int) *fakeNode {
@@ -151,6 +153,7 @@ func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID, keeper starter.Acco
 		n.kills = map[gpu.UUID][]int{}
 	}
 	for _, p := range all {
+		n.outsideKills = append(n.outsideKills, p.PID)
 		if p.Started == proctree.StartOf(p.PID) {
 			n.kills[u] = append(n.kills[u], p.PID)
 		}

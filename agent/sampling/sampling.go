@@ -21,6 +21,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/keepers"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -123,6 +124,7 @@ type Options struct {
 	Jobs      Jobs
 	Processes Processes
 	Users     Users
+	Keepers   keepers.Looks
 	Daemons   Daemons
 	Limits    Limits
 	Punisher  Punisher
@@ -148,6 +150,7 @@ type Loop struct {
 	Options
 	sampler *usage.Sampler
 	looks   looks
+	keepers *keepers.Watch
 	// What follows belongs to Round. Breaches are rules that jobs broke up to now; contended are
 	// the GPUs whose jobs slowed each other down at the last sample.
 	breaches  rules.Breaches
@@ -163,6 +166,7 @@ func New(o Options) *Loop {
 		o.Now = time.Now
 	}
 	l := &Loop{Options: o, breaches: rules.Breaches{}, contended: contended{}}
+	l.keepers = keepers.New(o.Keepers, func(p process.ID) bool { return l.Processes.Runs(p) })
 	l.ofUsers = deep.NewQuestions(func(p process.ID) bool { return l.Users.OfUser(p.PID) })
 	l.leaves = deep.NewQuestions(func(p process.ID) place {
 		leaf, err := l.Users.Leaf(p.PID)
@@ -227,6 +231,7 @@ func (l *Loop) Round(ctx context.Context) {
 	for i := range n.Plan.GPUs {
 		g := &n.Plan.GPUs[i]
 		clients, others := outside(n, snap, g, ofUser)
+		others = append(others, l.keepers.Outside(keptOn(g))...)
 		if len(clients) > 0 {
 			l.Punisher.EndOutside(ctx, g.UUID, clients)
 		}
@@ -250,6 +255,7 @@ func (l *Loop) Round(ctx context.Context) {
 func (l *Loop) seen(n Node, snap *usage.Snapshot, now, until time.Time) []rules.Job {
 	all, toBeHeld := rules.Sampled(snap, n.Plan, l.Jobs.Running()), l.Jobs.ToBeHeld()
 	l.lookOutside(n, snap, all, until)
+	lookForKeepers(l, n, snap)
 	for i := range all {
 		j := &all[i]
 		if !j.Memory.Known { // NVML does not report the memory of all its processes
@@ -260,6 +266,7 @@ func (l *Loop) seen(n Node, snap *usage.Snapshot, now, until time.Time) []rules.
 		j.Pipes = n.Config.Paths.PipeRoot() + "/" + string(j.GPU)
 		j.ToBeHeld = toBeHeld[j.Starter]
 	}
+	l.keepers.Count(all, n.Config.Budgets)
 	return all
 }
 

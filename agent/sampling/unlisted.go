@@ -1,10 +1,14 @@
 package sampling
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/budget"
+	"github.com/gpuslot/gpuslot/agent/deep"
+	"github.com/gpuslot/gpuslot/agent/keepers"
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -17,6 +21,8 @@ type Unlisted struct {
 	// Taken is how much the pool still has for new jobs although it is in use, Eaten how much the
 	// running jobs lack for their budgets.
 	Taken, Eaten gpu.MiB
+	// Keeper is a process of a job that keeps it in use; 0 if none is known.
+	Keeper int
 }
 
 func (u Unlisted) String() string {
@@ -24,6 +30,9 @@ func (u Unlisted) String() string {
 		return ""
 	}
 	found := fmt.Sprintf("%d MiB of its VRAM are in use that NVML lists with no process", int64(u.VRAM))
+	if u.Keeper > 0 {
+		found += fmt.Sprintf(" (process %d keeps it, by /dev/nvidia-uvm)", u.Keeper)
+	}
 	switch {
 	case u.Eaten > 0:
 		return fmt.Sprintf("%s, and running jobs lack %s of their budgets: find what uses it", found, u.Eaten)
@@ -45,7 +54,7 @@ func (l *Loop) Unlisted(n Node, u gpu.UUID, now time.Time) (out Unlisted) {
 	if !ok || now.Sub(d.At) > blindAfter*n.Config.Usage.Interval || !usage.Unlisted(d.Unlisted) {
 		return out
 	}
-	out.VRAM = d.Unlisted.Value.MiB()
+	out.VRAM, out.Keeper = d.Unlisted.Value.MiB(), l.keepers.Keeper(Device(g))
 	if !g.Shared() {
 		return out
 	}
@@ -58,4 +67,20 @@ func (l *Loop) Unlisted(n Node, u gpu.UUID, now time.Time) (out Unlisted) {
 	}
 	out.Taken, out.Eaten = reserved.Missing()
 	return out
+}
+
+func keptOn(g *plan.GPU) keepers.GPU { return keepers.GPU{UUID: g.UUID, Device: Device(g)} }
+
+// lookForKeepers looks for those who keep what NVML does not list. No sample waits for long.
+func lookForKeepers(l *Loop, n Node, snap *usage.Snapshot) {
+	var gpus []keepers.GPU
+	for i := range n.Plan.GPUs {
+		if g := &n.Plan.GPUs[i]; limits(g) {
+			gpus = append(gpus, keptOn(g))
+		}
+	}
+	l.keepers.Look(snap, gpus, l.Jobs.Running(), cmp.Or(l.Patience, deep.Brief))
+	for _, g := range gpus {
+		l.sampler.Kept(g.Device, l.keepers.May(g))
+	}
 }

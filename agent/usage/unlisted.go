@@ -1,6 +1,10 @@
 package usage
 
-import "github.com/gpuslot/gpuslot/gpu"
+import (
+	"cmp"
+
+	"github.com/gpuslot/gpuslot/gpu"
+)
 
 // What a device uses beyond the processes that NVML lists there.
 const (
@@ -21,6 +25,9 @@ type unlisted struct {
 	// idle is what was unlisted when no process but MPS servers was last listed: it is of
 	// no job.
 	idle gpu.Bytes
+	// before is what was unlisted at the last reading; kept is Sampler.Kept of it.
+	before gpu.Measured[gpu.Bytes]
+	kept   bool
 }
 
 // take adds a reading. now is the least of the last readings, and unknown before there are
@@ -37,11 +44,17 @@ func (u *unlisted) take(r reading) (now gpu.Measured[gpu.Bytes], jobs bool) {
 	}
 	u.last = u.last[len(u.last)-unlistedReadings:]
 	now = gpu.Known(min(u.last[0], u.last[1], u.last[2]))
-	if clients == 0 {
-		u.idle = now.Value
+	// What has come since the last reading may be of a job that has ended: Kept says so of the next one.
+	if least := cmp.Or(u.before, now).Value; clients == 0 && (!u.kept || now.Value < u.idle) {
+		u.idle = min(now.Value, least)
 	}
+	u.before = now
 	return now, now.Value > u.idle && Unlisted(gpu.Known(now.Value-u.idle))
 }
+
+// Kept says of a device, after a reading, whether a process may keep what is unlisted for a job. Then it counts as
+// no device's own. Only the caller of Round may.
+func (s *Sampler) Kept(d Device, may bool) { s.tracker(d).unlisted.kept = may }
 
 // Unlisted reports whether so much is a state of its own.
 func Unlisted(now gpu.Measured[gpu.Bytes]) bool {

@@ -133,3 +133,31 @@ func TestUnlistedHidesThePeak(t *testing.T) {
 		t.Errorf("nobody knows what its peak was: %+v", u)
 	}
 }
+
+// TestKeptIsNoDevicesOwn: what a job leaves in use by a process that keeps it does not become the device's own, so that it
+// hides nothing of the next.
+func TestKeptIsNoDevicesOwn(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		u := unlisted{}
+		take := func(used gpu.Bytes) (jobs bool) {
+			r := reading{processes: gpu.Known([]Process{})}
+			r.Memory = gpu.Known(gpu.MemoryUse{Reserved: gpu.Known(gpu.Bytes(0)), Used: used})
+			now, jobs := u.take(r)
+			u.kept = kept && Unlisted(now) // as agent/sampling finds after a reading
+			return jobs
+		}
+		for range unlistedReadings {
+			take(26 * mib)
+		}
+		var last bool
+		for range 2 * unlistedReadings {
+			last = take(2000 * mib)
+		}
+		if last != kept {
+			t.Errorf("kept %t: jobs may hold it: %t", kept, last)
+		}
+		if take(26 * mib); u.idle != 0 {
+			t.Errorf("kept %t: at the end %d bytes are the device's own", kept, u.idle)
+		}
+	}
+}

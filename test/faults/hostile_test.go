@@ -141,6 +141,23 @@ var hostiles = []hostile{
 		})
 		c.finish(j)
 	}},
+	{"ended processes whose /dev/nvidia-uvm is kept: the watch holds it", func(c *campaign) {
+		// Workers of a living process have its file, too: they keep nothing.
+		worker, why := c.start(request{gpu: 0, uid: accounts[0], budget: 2048, processes: []string{"alloc 512 keep all until eof"}})
+		if worker == nil {
+			c.fail(settles, why)
+		}
+		c.watched = append(c.watched, worker)
+		c.says(worker, "keep all: ok")
+		const keeps = "alloc 1000 keep uvm"
+		j := c.attack(nil, keeps, keeps, keeps, keeps, keeps, "until eof")
+		c.heldFor(j, "keeps /dev/nvidia-uvm open")
+		c.settle("what was kept to be free", func(st *api.Status) bool { return c.gpuOf(st, 0).UnlistedMiB == 0 })
+		if why := worker.holdReason(); why != "" {
+			c.fail(settles, "the job with a worker is held: "+why)
+		}
+		c.finish(worker)
+	}},
 	{"another account's GPU: its pipe directory is closed to it", func(c *campaign) {
 		j := c.attack([]string{"CUDA_MPS_PIPE_DIRECTORY=" + c.pipe(1), "CUDA_VISIBLE_DEVICES=" + c.uuids[1]}, idle(512))
 		c.says(j, "error 46") // taken for a job without MPS, and the GPU is exclusive

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -66,7 +67,56 @@ func withCPUs(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	if err := withNodes(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
+}
+
+// withNodes gives the machine nodes of a driver, which are two of the kernel's own devices, in a /dev of these tests
+// alone.
+func withNodes() error {
+	dir, err := os.MkdirTemp("", "dev")
+	if err == nil {
+		err = syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755")
+	}
+	entries, no := os.ReadDir("/dev")
+	if err = errors.Join(err, no); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		from, to := filepath.Join("/dev", e.Name()), filepath.Join(dir, e.Name())
+		if strings.HasPrefix(e.Name(), "nvidia") {
+			continue
+		}
+		switch info, _ := e.Info(); {
+		case info == nil:
+		case e.Type()&os.ModeSymlink != 0:
+			link, _ := os.Readlink(from)
+			err = os.Symlink(link, to)
+		case e.IsDir():
+			if err = os.Mkdir(to, 0o755); err == nil {
+				err = syscall.Mount(from, to, "", syscall.MS_BIND|syscall.MS_REC, "")
+			}
+		case e.Type()&os.ModeCharDevice != 0:
+			if err = syscall.Mknod(to, syscall.S_IFCHR|0o666, int(info.Sys().(*syscall.Stat_t).Rdev)); err == nil {
+				err = os.Chmod(to, 0o666)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for name, minor := range map[string]int{"nvidia-uvm": 7, "nvidiactl": 5} { // full and zero
+		if err = syscall.Mknod(filepath.Join(dir, name), syscall.S_IFCHR|0o666, 1<<8|minor); err == nil {
+			err = os.Chmod(filepath.Join(dir, name), 0o666)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return syscall.Mount(dir, "/dev", "", syscall.MS_MOVE, "")
 }
 
 // beside lets the subtests of a test run beside other tests.

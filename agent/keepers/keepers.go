@@ -1,0 +1,310 @@
+// Package keepers finds the jobs that keep VRAM of processes that have ended, by /dev/nvidia-uvm. NVML lists nobody
+// for it. It says whose it is, and ends nothing.
+//
+// Somebody is looked for only while a device has more such memory than it had without a keeper. That a process has
+// the node open proves nothing: one that called cuInit has no VRAM, and a neighbour's managed memory is not listed
+// either. Three things prove it. The process has the node without /dev/nvidiactl. Or it shared the open file with a
+// process that NVML listed, and that has ended and is listed no more. Or it is listed itself, and has more open
+// files of the node than one program opens.
+//
+// Start at Watch, which judges what Finder sees.
+package keepers
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/deep"
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/rules"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/agent/usage"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
+)
+
+// Looks find processes that have the node of the driver's memory manager open; Finder is the real one.
+type Looks interface {
+	// OfJob begins a look at a job's processes. Listed are those that NVML lists.
+	OfJob(s starter.Starter, listed []process.ID) deep.Looking[Held]
+	// OutsideJobs begins a look at what these accounts run outside of all jobs.
+	OutsideJobs(uids []uint32, listed []process.ID) deep.Looking[Held]
+}
+
+// GPU is a GPU or MIG device of the plan.
+type GPU struct {
+	UUID   gpu.UUID
+	Device usage.Device
+}
+
+// Watch follows who keeps memory. Its methods are for one goroutine, except for Keeper.
+type Watch struct {
+	looks Looks
+	runs  func(process.ID) bool
+	on    map[GPU]*keeping
+	mu    sync.Mutex
+	// keepers are processes of jobs that keep memory, one of each device.
+	keepers map[usage.Device]int
+}
+
+// New returns a Watch that has seen nothing. Without looks nobody is found.
+func New(looks Looks, runs func(process.ID) bool) *Watch {
+	return &Watch{looks: looks, runs: runs, on: map[GPU]*keeping{}, keepers: map[usage.Device]int{}}
+}
+
+// provenAfter is how many looks in a row must show a keeper: a program may close one file just before the other.
+// outsideAfter is how many must be done before what may have called cuInit only counts as one.
+const (
+	provenAfter  = 3
+	outsideAfter = 6
+)
+
+// keeping is what is known of one device.
+type keeping struct {
+	// base is what was unlisted when nobody could keep it: the state of the device itself. more is what is beyond
+	// that now; 0 where it is not worth a look.
+	base, more gpu.Bytes
+	// jobs are those on the device, and outside what their accounts run outside of jobs.
+	jobs    map[starter.Starter]*holding
+	outside holding
+	// accounts are those of all jobs that were there since the memory was no more than base, and accountsFor samples
+	// before: with how many of them are left.
+	accounts map[uint32]int
+}
+
+// accountsFor is more samples than the memory of a job that ends needs to show: it is the least of several readings.
+const accountsFor = 5
+
+// holding is what the looks at some processes show.
+type holding struct {
+	look  deep.Looking[Held]
+	under bool // way
+	// held is the last answer; known says that there is one.
+	held  Held
+	known bool
+	// with are the listed processes whose open files each holder had, in how many looks it was seen to keep.
+	with  map[process.ID]map[process.ID]bool
+	seen  map[process.ID]int
+	looks int
+	// proven are those that kept something. That stays as long as the memory does: they may pass it on.
+	proven []int
+}
+
+// clear says for certain that there is nobody who may keep memory.
+func (h *holding) clear() bool {
+	own := func(p Holder) bool { return p.Own || p.Many }
+	return h.known && h.held.Err == nil && !slices.ContainsFunc(h.held.Holders, own) && len(h.proven) == 0
+}
+
+// take waits for the look under way, and says whether it has an answer.
+func (h *holding) take(wait time.Duration) bool {
+	if !h.under {
+		return false
+	}
+	held, done := h.look.Within(wait)
+	if !done {
+		return false
+	}
+	h.under, h.known, h.held = false, true, held
+	return true
+}
+
+// judge finds the keepers by a new answer. Listed are the PIDs that NVML lists anywhere, here those on this device.
+func (h *holding) judge(listed map[int]bool, here map[process.ID]bool, runs func(process.ID) bool) {
+	before, seen := h.with, h.seen
+	h.looks++
+	h.with, h.seen = map[process.ID]map[process.ID]bool{}, map[process.ID]int{}
+	for _, p := range h.held.Holders {
+		with := before[p.ID]
+		if with == nil {
+			with = map[process.ID]bool{}
+		}
+		left := false
+		for other := range with {
+			left = left || !listed[other.PID] && !runs(other)
+		}
+		for _, other := range p.With {
+			if here[other] {
+				with[other] = true
+			}
+		}
+		h.with[p.ID] = with
+		if p.Many || p.Own && (p.Bare || left) {
+			h.seen[p.ID] = seen[p.ID] + 1
+		}
+		if h.seen[p.ID] == provenAfter && !slices.Contains(h.proven, p.PID) {
+			h.proven = append(h.proven, p.PID)
+		}
+	}
+}
+
+// Look judges a sample. It waits for the looks for so long at most since they began: what is not known yet is known
+// later.
+func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait time.Duration) {
+	if w.looks == nil {
+		return
+	}
+	listed, ids := map[int]bool{}, map[process.ID]bool{}
+	for i := range snap.Devices {
+		for _, p := range snap.Devices[i].Processes.Value {
+			listed[p.PID] = true
+			if p.Started != 0 {
+				ids[process.ID{PID: p.PID, Started: p.Started}] = true
+			}
+		}
+	}
+	before := w.on
+	w.on = map[GPU]*keeping{}
+	for _, g := range gpus {
+		k := before[g]
+		if k == nil {
+			k = &keeping{}
+		}
+		w.on[g] = k
+		d, _ := snap.Device(g.Device)
+		k.take(d.Unlisted)
+		k.note(g.UUID, running)
+		k.ask(w.looks, g.UUID, running, slices.Collect(maps.Keys(ids)))
+	}
+	for g, k := range w.on {
+		d, _ := snap.Device(g.Device)
+		here := map[process.ID]bool{}
+		for _, p := range d.Processes.Value {
+			here[process.ID{PID: p.PID, Started: p.Started}] = true
+		}
+		clear := true
+		for _, h := range append(slices.Collect(maps.Values(k.jobs)), &k.outside) {
+			if h.take(wait) {
+				h.judge(listed, here, w.runs)
+			}
+			clear = clear && h.clear()
+		}
+		if k.more > 0 && clear {
+			k.base, k.more = d.Unlisted.Value, 0
+		}
+		w.keep(g.Device, k)
+	}
+}
+
+// take has what the last sample shows.
+func (k *keeping) take(unlisted gpu.Measured[gpu.Bytes]) {
+	k.more = 0
+	if !unlisted.Known {
+		return
+	}
+	if k.more = max(unlisted.Value, k.base) - k.base; usage.Unlisted(gpu.Known(k.more)) {
+		return
+	}
+	*k = keeping{base: min(k.base, unlisted.Value), accounts: k.accounts}
+	for uid := range k.accounts {
+		k.accounts[uid]--
+	}
+}
+
+// note has the accounts of the jobs that are there now.
+func (k *keeping) note(u gpu.UUID, running []jobs.Job) {
+	if k.accounts == nil {
+		k.accounts = map[uint32]int{}
+	}
+	for _, j := range running {
+		if j.GPU == u && j.Account.Known {
+			k.accounts[j.Account.UID] = accountsFor
+		}
+	}
+	maps.DeleteFunc(k.accounts, func(_ uint32, left int) bool { return left <= 0 })
+}
+
+// ask begins the looks that are not under way.
+func (k *keeping) ask(looks Looks, u gpu.UUID, running []jobs.Job, listed []process.ID) {
+	if k.more == 0 {
+		return
+	}
+	before := k.jobs
+	k.jobs = map[starter.Starter]*holding{}
+	for _, j := range running {
+		if j.GPU != u {
+			continue
+		}
+		h := before[j.Starter]
+		if h == nil {
+			h = &holding{}
+		}
+		if k.jobs[j.Starter] = h; !h.under {
+			h.look, h.under = looks.OfJob(j.Starter, listed), true
+		}
+	}
+	if !k.outside.under {
+		k.outside.look, k.outside.under = looks.OutsideJobs(slices.Collect(maps.Keys(k.accounts)), listed), true
+	}
+}
+
+// May says whether somebody may keep memory of a device.
+func (w *Watch) May(g GPU) bool { return w.on[g] != nil && w.on[g].more > 0 }
+
+// Count adds to the memory of jobs what they keep. Of several jobs that do, each has at least what is more than the
+// others may have by their budgets.
+func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
+	for g, k := range w.on {
+		if k.more == 0 {
+			continue
+		}
+		var its []*rules.Job
+		room, most := map[*rules.Job]gpu.Bytes{}, gpu.Bytes(0)
+		for i := range all {
+			j := &all[i]
+			if h := k.jobs[j.Starter]; j.GPU == g.UUID && h != nil && len(h.proven) > 0 {
+				its, j.Keepers = append(its, j), h.proven
+				limit := gpu.Bytes(budgets.Limit(j.Budget).Bytes())
+				room[j] = max(limit, j.Memory.Value) - j.Memory.Value
+				most += room[j]
+			}
+		}
+		for _, j := range its {
+			others := most - room[j]
+			j.Kept = max(k.more, others) - others
+			j.Memory.Value += j.Kept
+		}
+	}
+}
+
+// Outside are the processes outside of all jobs that keep memory of a device. If jobs of one account alone were
+// there, and none that runs may keep it, it is kept by what that account has open.
+func (w *Watch) Outside(g GPU) (found []process.ID) {
+	k := w.on[g]
+	if k == nil || k.more == 0 {
+		return nil
+	}
+	alone := len(k.accounts) == 1 && k.outside.looks >= outsideAfter
+	for _, h := range k.jobs {
+		alone = alone && h.clear()
+	}
+	for _, p := range k.outside.held.Holders {
+		if k.outside.seen[p.ID] >= provenAfter || alone && p.Own {
+			found = append(found, p.ID)
+		}
+	}
+	return found
+}
+
+// keep notes who keeps memory.
+func (w *Watch) keep(d usage.Device, k *keeping) {
+	pid := 0
+	for _, h := range k.jobs {
+		if len(h.proven) > 0 {
+			pid = h.proven[0]
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keepers[d] = pid
+}
+
+// Keeper is a process of a job that keeps memory of a device; 0 if none is known.
+func (w *Watch) Keeper(d usage.Device) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.keepers[d]
+}

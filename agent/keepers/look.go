@@ -1,0 +1,217 @@
+package keepers
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/agent/deep"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu/process"
+)
+
+// Finder finds who has the node of the driver's memory manager open. VRAM stays in use as long as its owner's open
+// file does, also after the owner's end, and NVML lists nobody for it then (seen with driver 580 on an H200).
+type Finder struct {
+	starter.Node
+	// Memory is that node, /dev/nvidia-uvm where empty. Control is /dev/nvidiactl, which every program that uses
+	// CUDA has open as well: who keeps that one, too, is listed.
+	Memory, Control string
+}
+
+// Holder is a process with the memory manager's node open that NVML lists on no GPU, or with others' files of it.
+type Holder struct {
+	process.ID
+	// With are the listed processes that share its open files: it is a fork of theirs. Own: no listed process
+	// has one of its files. One that called cuInit, and made no context, is such a process, too.
+	With []process.ID
+	Own  bool
+	// Bare: it does not have the control node open. No program that uses CUDA is in that state.
+	Bare bool
+	// Many: NVML lists it, and it has more open files of the node than one program opens.
+	Many bool
+}
+
+// mostOwn is more than one program opens, which are two: one for its VRAM and one for its memory (UVM_MM_INITIALIZE
+// in NVIDIA's uvm_ioctl.h).
+const mostOwn = 4
+
+// Held is what a look at several processes shows.
+type Held struct {
+	Holders []Holder
+	// Err says why there may be others.
+	Err error
+}
+
+// A look is bounded, because a job may have very many processes with very many open files.
+const (
+	mostHolding = 4096
+	mostHandles = 1 << 18
+	fewHandles  = 256
+	mostPairs   = 1 << 18
+)
+
+// OfJob begins a look at the processes in a job's cgroups. Listed are those that NVML lists.
+func (k Finder) OfJob(s starter.Starter, listed []process.ID) deep.Looking[Held] {
+	return deep.Begin(fmt.Sprint("kept by a job ", k.Root, " ", s.PID, " ", s.Started), func() Held {
+		pids, err := k.ofJob(s)
+		return k.among(pids, listed, err)
+	})
+}
+
+// ofJob are the processes of a job: those in its cgroups, or where it has none of version 2, all that count for it.
+// With an error there may be more.
+func (k Finder) ofJob(s starter.Starter) (pids []int, err error) {
+	if leaf := k.JobCgroup(s); leaf != "" {
+		if slice, ok := starter.JobSlice(leaf); ok {
+			leaf = slice
+		}
+		dir := path.Join(cmp.Or(k.Mount, "/sys/fs/cgroup"), leaf)
+		if _, no := starter.CgroupAt(dir); no == nil {
+			return deep.Inside(dir)
+		}
+	}
+	all, err := k.PIDs()
+	users := starter.Users{Node: k.Node}
+	return slices.DeleteFunc(all, func(pid int) bool { return !users.OfAccount(pid) || !k.RunsBelow(pid, s) }), err
+}
+
+// OutsideJobs begins a look at what these accounts run outside of all jobs.
+func (k Finder) OutsideJobs(uids []uint32, listed []process.ID) deep.Looking[Held] {
+	uids = slices.Sorted(slices.Values(uids))
+	return deep.Begin(fmt.Sprint("kept outside of jobs ", k.Root, " ", uids), func() Held {
+		all, err := k.PIDs()
+		its := slices.DeleteFunc(all, func(pid int) bool {
+			of, no := k.UIDs(pid)
+			return no != nil || !slices.Contains(uids, of.Real)
+		})
+		held, users := k.among(its, listed, err), starter.Users{Node: k.Node}
+		held.Holders = slices.DeleteFunc(held.Holders, func(h Holder) bool { return !users.OfUser(h.PID) })
+		return held
+	})
+}
+
+// among looks at some processes.
+func (k Finder) among(pids []int, listed []process.ID, err error) Held {
+	memory, no := deviceAt(cmp.Or(k.Memory, "/dev/nvidia-uvm"))
+	if errors.Is(no, unix.ENOENT) {
+		return Held{Err: err} // the module is not loaded
+	}
+	control, none := deviceAt(cmp.Or(k.Control, "/dev/nvidiactl"))
+	if no = cmp.Or(no, none); no != nil {
+		return Held{Err: no}
+	}
+	l := looking{Finder: k, memory: memory, control: control, files: mostHandles, pairs: mostPairs,
+		theirs: map[process.ID][]process.Handle{}, err: err}
+	if len(pids) > mostHolding {
+		pids = pids[:mostHolding]
+		l.failed(fmt.Errorf("there are more than %d processes", mostHolding))
+	}
+	for _, p := range listed {
+		if its, _ := l.handles(p.PID); k.Runs(p) {
+			l.theirs[p] = its
+		}
+	}
+	out := Held{}
+	for _, pid := range pids {
+		h, its := Holder{}, false
+		if i := slices.IndexFunc(listed, func(p process.ID) bool { return p.PID == pid }); i >= 0 {
+			h = Holder{ID: listed[i], Many: l.distinct(l.theirs[listed[i]]) > mostOwn}
+			its = h.Many
+		} else {
+			h, its = l.holder(pid)
+		}
+		if its {
+			out.Holders = append(out.Holders, h)
+		}
+	}
+	out.Err = l.err
+	return out
+}
+
+// looking is a look under way.
+type looking struct {
+	Finder
+	memory, control uint64
+	// files and pairs are how many files may be looked at, and how many pairs of them compared.
+	files, pairs int
+	// theirs are the files of the processes that NVML lists.
+	theirs map[process.ID][]process.Handle
+	err    error
+}
+
+func (l *looking) failed(err error) { l.err = cmp.Or(l.err, err) }
+
+// handles are the descriptors of the memory manager's node that a process has; bare says that it has none of the
+// control node.
+func (l *looking) handles(pid int) (its []process.Handle, bare bool) {
+	all, looked, err := process.HandlesOf(l.FS, pid, max(l.files, fewHandles), l.memory, l.control)
+	l.files -= looked
+	l.failed(err)
+	its = slices.DeleteFunc(slices.Clone(all), func(h process.Handle) bool { return h.Device != l.memory })
+	return its, len(its) == len(all) && err == nil
+}
+
+// holder looks at a process that is not listed.
+func (l *looking) holder(pid int) (h Holder, is bool) {
+	s, err := l.Stat(pid)
+	its, bare := l.handles(pid)
+	if err != nil || len(its) == 0 {
+		return h, false
+	}
+	h = Holder{ID: s.ID, Bare: bare}
+	for _, one := range its {
+		shared := false
+		for p, others := range l.theirs {
+			with, known := l.shares(one, others)
+			shared = shared || with || !known
+			if with && !slices.Contains(h.With, p) {
+				h.With = append(h.With, p)
+			}
+		}
+		h.Own = h.Own || !shared
+	}
+	return h, l.Runs(h.ID)
+}
+
+// distinct is how many open files these are, up to one more than mostOwn. What is not known counts as the same.
+func (l *looking) distinct(all []process.Handle) int {
+	var found []process.Handle
+	for _, one := range all {
+		if with, known := l.shares(one, found); known && !with && len(found) <= mostOwn {
+			found = append(found, one)
+		}
+	}
+	return len(found)
+}
+
+// shares says whether a file is one of these.
+func (l *looking) shares(one process.Handle, others []process.Handle) (with, known bool) {
+	known = true
+	for _, other := range others {
+		if l.pairs--; l.pairs < 0 {
+			l.failed(errors.New("there are too many open files to compare"))
+			return with, false
+		}
+		same, err := process.SameFile(one, other)
+		l.failed(err)
+		with, known = with || same, known && err == nil
+	}
+	return with, known
+}
+
+// deviceAt is the number of the character device at a path.
+func deviceAt(name string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return 0, fmt.Errorf("%s is no device", name)
+	}
+	return st.Rdev, nil
+}
