@@ -74,8 +74,8 @@ func (l *looks) note(snap *usage.Snapshot) {
 	}
 }
 
-// unclearIn is looks.unclear after a sample. One in which processes are not listed counts nothing, nor one that has what
-// a device said before because it does not answer.
+// unclearIn is looks.unclear after a sample. One in which processes are not listed counts nothing, nor one
+// that has what a device said before because it does not answer.
 func unclearIn(
 	snap *usage.Snapshot, before map[usage.Device]unclear, fresh func(*usage.DeviceUsage) bool,
 ) map[usage.Device]unclear {

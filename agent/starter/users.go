@@ -69,12 +69,9 @@ func (n Users) left(pid int, cgroup string) bool {
 	if !slices.Contains(daemons, cgroup) {
 		return false
 	}
-	for i, p := range line {
-		if _, err := n.daemon(p.PID, starterProgram, startdProgram); err == nil {
+	for i, p := range line { // a control daemon of root's has started its MPS servers
+		if _, err := n.daemon(p.PID, starterProgram, startdProgram); err == nil || i > 0 && !n.OfAccount(p.PID) {
 			return false
-		}
-		if i > 0 && !n.OfAccount(p.PID) {
-			return false // root's process has started it, as a control daemon starts its servers
 		}
 	}
 	return n.Unchanged(line)
