@@ -163,7 +163,7 @@ const struct check process_checks[] = {
 	{ "process-versions", "nvml.h nvmlProcessInfo_v1_t, _v2_t; ids 0xFFFFFFFF outside MIG", versions },
 	{ "process-wide-entries", "go-nvml 75, nvitop PR 79: drivers 535.43 to 535.86 give garbage for two processes", wide },
 	{ "process-dead-leave", "a context ends with its process; start time guards against reuse of a PID", dead },
-	{ "process-mps", "nvidia-smi M+C; dcgm-exporter 478: clients in either list or both; server about 28 MiB", mps },
+	{ "process-mps", "nvidia-smi M+C; dcgm-exporter 478: clients in either list or both; docs/hardware T5: in both", mps },
 	{ "process-mig", "nvml.h: per instance by MIG handle, MIG parent with privilege only", in_mig },
 	{ "process-detail", "nvml.h nvmlDeviceGetRunningProcessDetailList: Hopper and newer", detail },
 	{ "process-names", "nvml.h nvmlSystemGetProcessName", names },

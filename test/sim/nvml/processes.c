@@ -11,7 +11,8 @@
 enum list { COMPUTE, GRAPHICS, MPS, EVERYTHING };
 
 /* MPS clients of Volta and newer stand in the compute list, the MPS list or both ("M+C"): field reports differ, so
- * the node says which. The server is an ordinary compute process of about 27 MB. */
+ * the node says which. On an H200 with 580.159.04 they stood in both (docs/hardware, T5). The server is an ordinary
+ * compute process. */
 static int in_list(const struct sim_node *n, const struct sim_process *p, enum list list)
 {
 	switch (list) {
