@@ -5,7 +5,7 @@
 // the node open proves nothing: one that called cuInit has no VRAM, and a neighbour's managed memory is not listed
 // either. Three things prove it. The process has the node without /dev/nvidiactl. Or it shared the open file with a
 // process that NVML listed, and that has ended and is listed no more. Or it is listed itself, and has more open
-// files of the node than one program opens.
+// files of the node than one program opens. Without proof only a device with jobs of one account has somebody to blame.
 //
 // Start at Watch, which judges what Finder sees.
 package keepers
@@ -89,6 +89,8 @@ type holding struct {
 	with  map[process.ID]map[process.ID]bool
 	seen  map[process.ID]int
 	looks int
+	// may is in how many looks each holder that no listed process explains was seen.
+	may map[process.ID]int
 	// proven are those that kept something. That stays as long as the memory does: they may pass it on.
 	proven []int
 }
@@ -114,7 +116,7 @@ func (h *holding) take(wait time.Duration) bool {
 
 // judge finds the keepers by a new answer. Listed are the PIDs that NVML lists anywhere, here those on this device.
 func (h *holding) judge(listed map[int]bool, here map[process.ID]bool, runs func(process.ID) bool) {
-	before, seen := h.with, h.seen
+	before, seen, may := h.with, h.seen, map[process.ID]int{}
 	h.looks++
 	h.with, h.seen = map[process.ID]map[process.ID]bool{}, map[process.ID]int{}
 	for _, p := range h.held.Holders {
@@ -138,7 +140,22 @@ func (h *holding) judge(listed map[int]bool, here map[process.ID]bool, runs func
 		if h.seen[p.ID] == provenAfter && !slices.Contains(h.proven, p.PID) {
 			h.proven = append(h.proven, p.PID)
 		}
+		if p.Own || p.Many {
+			may[p.ID] = h.may[p.ID] + 1
+		}
 	}
+	h.may = may
+}
+
+// suspects are the processes that may keep memory for several looks, without being shown to.
+func (h *holding) suspects() (pids []int) {
+	for id, looks := range h.may {
+		if looks >= provenAfter {
+			pids = append(pids, id.PID)
+		}
+	}
+	slices.Sort(pids)
+	return pids
 }
 
 // Look judges a sample. It waits for the looks for so long at most since they began: what is not known yet is known
@@ -245,26 +262,48 @@ func (k *keeping) ask(looks Looks, u gpu.UUID, running []jobs.Job, listed []proc
 func (w *Watch) May(g GPU) bool { return w.on[g] != nil && w.on[g].more > 0 }
 
 // Count adds to the memory of jobs what they keep. Of several jobs that do, each has at least what is more than the
-// others may have by their budgets.
+// others may have by their budgets. If none is shown to keep it and all are of one account, each that may keep it has
+// what is more than all others there may have: the account has more than all its budgets then.
 func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 	for g, k := range w.on {
 		if k.more == 0 {
 			continue
 		}
-		var its []*rules.Job
-		room, most := map[*rules.Job]gpu.Bytes{}, gpu.Bytes(0)
+		var there, proven []*rules.Job
 		for i := range all {
 			j := &all[i]
-			if h := k.jobs[j.Starter]; j.GPU == g.UUID && h != nil && len(h.proven) > 0 {
-				its, j.Keepers = append(its, j), h.proven
-				limit := gpu.Bytes(budgets.Limit(j.Budget).Bytes())
-				room[j] = max(limit, j.Memory.Value) - j.Memory.Value
-				most += room[j]
+			h := k.jobs[j.Starter]
+			if j.GPU != g.UUID || h == nil {
+				continue
+			}
+			there = append(there, j)
+			if len(h.proven) > 0 {
+				proven, j.Keepers = append(proven, j), h.proven
 			}
 		}
-		for _, j := range its {
-			others := most - room[j]
-			j.Kept = max(k.more, others) - others
+		switch {
+		case len(proven) > 0:
+			share(k.more, proven, budgets)
+		case len(k.accounts) == 1:
+			for _, j := range there {
+				j.Keepers = k.jobs[j.Starter].suspects()
+			}
+			share(k.more, there, budgets)
+		}
+	}
+}
+
+// share counts memory for those of these jobs that have keepers: what is more than the others may have by their budgets.
+func share(more gpu.Bytes, its []*rules.Job, budgets config.Budgets) {
+	room, most := map[*rules.Job]gpu.Bytes{}, gpu.Bytes(0)
+	for _, j := range its {
+		limit := gpu.Bytes(budgets.Limit(j.Budget).Bytes())
+		room[j] = max(limit, j.Memory.Value) - j.Memory.Value
+		most += room[j]
+	}
+	for _, j := range its {
+		if others := most - room[j]; len(j.Keepers) > 0 {
+			j.Kept = max(more, others) - others
 			j.Memory.Value += j.Kept
 		}
 	}

@@ -125,6 +125,31 @@ func TestKeptMemory(t *testing.T) {
 	}
 }
 
+// TestKeptByOneAccount: where all jobs are of one account, those that may keep it are held for what is more than all
+// budgets there.
+func TestKeptByOneAccount(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, second keepers.Held
+		mib           int64
+		want          []string
+	}{
+		"one that may":                        {held(holder(111)), held(), 10000, []string{"slot1_1"}},
+		"within what all may have":            {held(holder(111)), held(), 6000, nil},
+		"both may":                            {held(holder(111)), held(holder(211)), 10000, []string{"slot1_1", "slot1_2"}},
+		"beside one that is shown to keep it": {held(holder(111)), held(bare(211)), 10000, []string{"slot1_2"}},
+		"nobody":                              {held(), held(), 10000, nil},
+	} {
+		n, f, its := keptNode(t)
+		n.running[1].Account = n.running[0].Account
+		n.samples(t, 10) // the first had another account
+		f.jobs[its[0].Starter], f.jobs[its[1].Starter] = c.first, c.second
+		n.unlisted(c.mib)
+		if n.samples(t, 20); !slices.Equal(n.held(), c.want) {
+			t.Errorf("%s: held %v, want %v", name, n.held(), c.want)
+		}
+	}
+}
+
 // TestKeptBrieflyOrHidden: three looks in a row must show it, and who was shown to keep it keeps it wherever he puts
 // it, until the memory is free.
 func TestKeptBrieflyOrHidden(t *testing.T) {
