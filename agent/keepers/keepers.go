@@ -5,7 +5,8 @@
 // the node open proves nothing: one that called cuInit has no VRAM, and a neighbour's managed memory is not listed
 // either. Three things prove it. The process has the node without /dev/nvidiactl. Or it shared the open file with a
 // process that NVML listed, and that has ended and is listed no more. Or it is listed itself, and has more open
-// files of the node than one program opens. Without proof only a device with jobs of one account has somebody to blame.
+// files of the node than one program opens. Without proof somebody is blamed only where all jobs are of one
+// account.
 //
 // Start at Watch, which judges what Finder sees.
 package keepers
@@ -293,7 +294,7 @@ func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 	}
 }
 
-// share counts memory for those of these jobs that have keepers: what is more than the others may have by their budgets.
+// share counts memory for those of these jobs that have keepers: what is more than the others may have.
 func share(more gpu.Bytes, its []*rules.Job, budgets config.Budgets) {
 	room, most := map[*rules.Job]gpu.Bytes{}, gpu.Bytes(0)
 	for _, j := range its {
