@@ -92,7 +92,7 @@ install-papers: $(PAPERS)
 	# Its pages lie beside it there, without those for developers.
 	sed -e 's|(docs/|(|g' -e '/^| developers |/d' README.md >$(SHARE)/doc/gpuslot/README.md
 	chmod 644 $(SHARE)/doc/gpuslot/README.md
-	cd docs && find examples -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/doc/gpuslot/{}' ';'
+	cd docs && find examples hardware -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/doc/gpuslot/{}' ';'
 	cd etc && find ansible puppet -type f -exec install -D -m 644 '{}' '$(abspath $(SHARE))/gpuslot/{}' ';'
 	$(GO) run ./etc/packaging/supply -version '$(VERSION)' -into $(SHARE)/doc/gpuslot \
 		-libc '$(LIBC)' $(BIN)/gpuslotd $(BIN)/gpuslot $(BIN)/gpuslot-condor
@@ -175,9 +175,10 @@ is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 .PHONY: test-unit
 test-unit: test-race test-pure
 
+# Some of them wait most of their time.
 .PHONY: test-race
 test-race: | tally-there
-	$(GO_TEST) -race -timeout 30m $$($(GO) list ./... | grep -v -e /gpuslot/test/ -e '$(is_pure)')
+	$(GO_TEST) -race -p 4 -timeout 30m $$($(GO) list ./... | grep -v -e /gpuslot/test/ -e '$(is_pure)')
 
 .PHONY: test-pure
 test-pure: | tally-there
