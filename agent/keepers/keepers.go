@@ -1,5 +1,5 @@
-// Package keepers finds the jobs that keep VRAM of processes that have ended, by /dev/nvidia-uvm. NVML lists nobody
-// for it. It says whose it is, and ends nothing.
+// Package keepers finds jobs that keep VRAM of ended processes in use by an open file of /dev/nvidia-uvm. NVML lists
+// no process for that VRAM. The package ends no process.
 //
 // Somebody is looked for only while a device has more such memory than it had without a keeper. That a process has
 // the node open proves nothing: one that called cuInit has no VRAM, and a neighbour's managed memory is not listed
@@ -51,7 +51,7 @@ type Watch struct {
 	keepers map[usage.Device]int
 }
 
-// New returns a Watch that has seen nothing. Without looks nobody is found.
+// New returns a Watch without samples. If looks is nil, it finds no process.
 func New(looks Looks, runs func(process.ID) bool) *Watch {
 	return &Watch{looks: looks, runs: runs, on: map[GPU]*keeping{}, keepers: map[usage.Device]int{}}
 }
@@ -65,8 +65,8 @@ const (
 
 // keeping is what is known of one device.
 type keeping struct {
-	// base is what was unlisted when nobody could keep it: the state of the device itself. more is what is beyond
-	// that now; 0 where it is not worth a look.
+	// base is the unlisted memory that the device itself uses: no process could keep it. more is the unlisted memory
+	// beyond base, 0 if it is within the tolerance.
 	base, more gpu.Bytes
 	// jobs are those on the device, and outside what their accounts run outside of jobs.
 	jobs    map[starter.Starter]*holding
@@ -96,7 +96,7 @@ type holding struct {
 	proven []int
 }
 
-// clear says for certain that there is nobody who may keep memory.
+// clear says that the last look was complete and found no process that may keep memory.
 func (h *holding) clear() bool {
 	own := func(p Holder) bool { return p.Own || p.Many }
 	return h.known && h.held.Err == nil && !slices.ContainsFunc(h.held.Holders, own) && len(h.proven) == 0

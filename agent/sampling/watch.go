@@ -26,8 +26,6 @@ type looks struct {
 	// began is when the first was due; zero before.
 	began time.Time
 	at    map[usage.Device]time.Time
-	// read is when each device of the last sample was read.
-	read map[usage.Device]time.Time
 	// servers is the VRAM of MPS servers in the last samples that showed one.
 	servers map[gpu.UUID][]gpu.MiB
 	unclear map[usage.Device]unclear
@@ -57,14 +55,13 @@ func (l *looks) begin(now time.Time) {
 func (l *looks) note(snap *usage.Snapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fresh := func(d *usage.DeviceUsage) bool { return d.At.IsZero() || !d.At.Equal(l.read[d.Device]) }
+	fresh := func(d *usage.DeviceUsage) bool { return d.At.IsZero() || !d.At.Equal(l.at[d.Device]) }
 	l.unclear = unclearIn(snap, l.unclear, fresh)
-	l.read = map[usage.Device]time.Time{}
+	if l.at == nil {
+		l.at = map[usage.Device]time.Time{}
+	}
 	for i := range snap.Devices {
-		l.read[snap.Devices[i].Device] = snap.Devices[i].At
-		if l.at != nil {
-			l.at[snap.Devices[i].Device] = snap.Devices[i].At
-		}
+		l.at[snap.Devices[i].Device] = snap.Devices[i].At
 	}
 	before := l.servers
 	l.servers = map[gpu.UUID][]gpu.MiB{}
@@ -107,7 +104,7 @@ func (l *looks) isUnclear(d usage.Device) bool {
 func (l *looks) last(d usage.Device) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at := l.at[d]; at.After(l.began) {
+	if at := l.at[d]; !l.began.IsZero() && at.After(l.began) {
 		return at
 	}
 	return l.began
