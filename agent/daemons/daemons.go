@@ -83,8 +83,8 @@ type Partitions interface {
 
 // Jobs are the running jobs; jobs.Table is the real one.
 type Jobs interface {
-	// On are the jobs that have a part of a GPU, and Busy says whether there are any.
-	On(u gpu.UUID) []jobs.Job
+	// Since are the jobs that had a part of a GPU at a time or later, and Busy says whether one has now.
+	Since(u gpu.UUID, begin time.Time) []jobs.Job
 	Busy(u gpu.UUID) bool
 	// Unknown says which job has a GPU that is not known; empty if there is none.
 	Unknown() string
@@ -232,6 +232,7 @@ func (k *Keeper) Round(ctx context.Context, n Node) (now map[gpu.UUID]State, pro
 		}
 	}
 	k.Beat()
+	began := time.Now()
 	problem(writeFlags(n.Paths, *n.Plan))
 	now = k.Probe(ctx, n.Last, n.Wanted, n.Deadline)
 	k.reportForeignChanges(n.Last, now)
@@ -246,7 +247,7 @@ func (k *Keeper) Round(ctx context.Context, n Node) (now map[gpu.UUID]State, pro
 	k.last = n.Wanted
 	k.repairServers(ctx, now, n.Deadline)
 	k.restartUnanswered(ctx, now, time.Now())
-	k.tellFaults(now)
+	k.tellFaults(now, began)
 	k.testServers(ctx, &n, now)
 	if k.Logs != nil {
 		for _, w := range n.Wanted {

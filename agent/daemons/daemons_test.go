@@ -394,17 +394,23 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestJobsOfAFault: a fault is counted and noted once, with the jobs that were there.
+// TestJobsOfAFault: a fault is counted and noted once, with the jobs that were there since the round before.
 func TestJobsOfAFault(t *testing.T) {
 	n := newNode(t, 2).tested()
-	n.owners[500] = jobs.Job{Starter: starter.Starter{Slot: "slot1_1@wn"}, GPU: uuid(0), ID: "1.0", Owner: "alice"}
+	first := jobs.Job{Starter: starter.Starter{Slot: "slot1_1@wn"}, GPU: uuid(0), ID: "1.0", Owner: "alice"}
+	n.owners[500] = first
 	n.owners[501] = jobs.Job{Starter: starter.Starter{Slot: "slot1_2@wn"}, GPU: uuid(0)}
 	n.owners[600] = jobs.Job{Starter: starter.Starter{Slot: "slot1_3@wn"}, GPU: uuid(1), ID: "3.0", Owner: "bob"}
 	n.round()
-	for fault := range 2 {
+	for i, c := range []struct{ name, there string }{
+		{"it is there", "1.0 on slot1_1 of alice, slot1_2"},
+		{"it has ended since the round before", "1.0 on slot1_1 of alice, slot1_2"},
+		{"it had ended in the round before", "slot1_2"},
+	} {
 		n.noted = nil
-		if fault > 0 {
-			delete(n.owners, 500) // it has ended by then
+		if i == 1 {
+			delete(n.owners, 500)
+			n.ended, n.endedAt = []jobs.Job{first}, time.Now()
 		}
 		n.daemons[uuid(0)].servers = serverIn(mps.Faulted, 500)
 		for range 3 {
@@ -412,8 +418,8 @@ func TestJobsOfAFault(t *testing.T) {
 		}
 		n.says("a client met a fatal GPU error, and it serves nobody until 1 clients have ended;")
 		noted := strings.Join(n.noted, "\n")
-		if n.counts["fault"] != fault+1 || strings.Count(noted, "met a fatal GPU error. Jobs there: 1.0 on slot1_1 of alice, slot1_2.") != 1 {
-			t.Errorf("%d faults are counted, noted: %s", n.counts["fault"], noted)
+		if n.counts["fault"] != i+1 || strings.Count(noted, "met a fatal GPU error. Jobs there: "+c.there+".") != 1 {
+			t.Errorf("%s: %d faults are counted, noted: %s", c.name, n.counts["fault"], noted)
 		}
 		n.daemons[uuid(0)].servers = serverIn(mps.Active)
 		n.round()

@@ -64,6 +64,8 @@ type node struct {
 	unknown string
 	work    bool
 	owners  map[int]jobs.Job
+	ended   []jobs.Job
+	endedAt time.Time
 	started map[int]uint64
 	counts  map[string]int
 	noted   []string
@@ -263,7 +265,10 @@ func (n *node) Have(context.Context, *plan.GPU, process.ID, time.Duration) (stri
 
 func (n *node) Busy(u gpu.UUID) bool { return n.busy[u] }
 
-func (n *node) On(u gpu.UUID) (out []jobs.Job) {
+func (n *node) Since(u gpu.UUID, begin time.Time) (out []jobs.Job) {
+	if n.endedAt.After(begin) {
+		out = slices.Clone(n.ended)
+	}
 	for _, pid := range slices.Sorted(maps.Keys(n.owners)) {
 		if j := n.owners[pid]; j.GPU == u {
 			out = append(out, j)

@@ -4,26 +4,26 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/history"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// tellFaults counts the servers that went to FAULT and notes which jobs were there, those of the round before
-// too: a job of the fault ends soon. Which of them is the cause cannot be known: on an H200 with 580, the
-// server's log and the kernel's named a neighbour.
-func (k *Keeper) tellFaults(now map[gpu.UUID]State) {
+// tellFaults counts the servers that went to FAULT and notes which jobs were there since the servers were well:
+// a job of the fault ends soon, and may have begun after that. Which of them is the cause cannot be known: on
+// an H200 with 580, the server's log and the kernel's named a neighbour.
+func (k *Keeper) tellFaults(now map[gpu.UUID]State, began time.Time) {
 	for u, s := range now {
-		if s.Err != nil || s.Servers.told {
+		switch {
+		case s.Err != nil:
 			continue
-		}
-		jobs := k.jobsOn(u)
-		s.Servers.there, jobs = jobs, append(jobs, s.Servers.there...)
-		if s.Servers.Faulted() {
+		case !s.Servers.Faulted():
+			s.Servers.well = began
+		case !s.Servers.told:
 			s.Servers.told = true
-			slices.Sort(jobs)
-			k.tellFault(u, s.Servers, strings.Join(slices.Compact(jobs), ", "))
+			k.tellFault(u, s.Servers, k.jobsSince(u, s.Servers.well))
 		}
 		now[u] = s
 	}
@@ -38,9 +38,10 @@ func (k *Keeper) tellFault(u gpu.UUID, s ServerState, jobs string) {
 	})
 }
 
-// jobsOn names the jobs on a GPU.
-func (k *Keeper) jobsOn(u gpu.UUID) (all []string) {
-	for _, j := range k.Jobs.On(u) {
+// jobsSince names the jobs that were on a GPU at a time or later.
+func (k *Keeper) jobsSince(u gpu.UUID, begin time.Time) string {
+	var all []string
+	for _, j := range k.Jobs.Since(u, begin) {
 		name := condor.SlotName(j.Starter.Slot)
 		if j.ID != "" {
 			name = j.ID + " on " + name
@@ -50,5 +51,6 @@ func (k *Keeper) jobsOn(u gpu.UUID) (all []string) {
 		}
 		all = append(all, name)
 	}
-	return all
+	slices.Sort(all)
+	return strings.Join(all, ", ")
 }

@@ -20,9 +20,9 @@ type ServerState struct {
 	// clients are those that a server in FAULT still has: until they are gone it
 	// takes no others.
 	clients []int
-	// told says that the fault was counted and noted, and there are the jobs of the last round.
-	told  bool
-	there []string
+	// told says that the fault was counted and noted, and well is when the last round began that met none.
+	told bool
+	well time.Time
 	// faults are when the latest faults began.
 	faults []time.Time
 	// active is when all servers there were last known to be well.

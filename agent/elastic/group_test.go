@@ -243,8 +243,10 @@ func TestNoGPUServesBoth(t *testing.T) {
 					continue
 				}
 				walls := map[string]bool{}
-				for _, j := range table.On(u) {
-					walls[j.EnforcedBy] = true
+				for _, j := range table.Running() {
+					if j.GPU == u {
+						walls[j.EnforcedBy] = true
+					}
 				}
 				if len(walls) > 1 {
 					t.Errorf("%s serves both kinds", u)

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -82,11 +83,17 @@ func (t *Table) Running() []Job {
 	return slices.Clone(t.view.jobs)
 }
 
-// On are the jobs on one GPU.
-func (t *Table) On(u gpu.UUID) []Job {
+// Since are the jobs that had a part of a GPU at a time or later. Those that have ended are known for a minute.
+func (t *Table) Since(u gpu.UUID, begin time.Time) []Job {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.view.On(u)
+	out := t.view.On(u)
+	for _, e := range t.view.ended {
+		if e.GPU == u && !e.seen.Before(begin) {
+			out = append(out, e.Job)
+		}
+	}
+	return out
 }
 
 // HeldBy are the entries of a starter's job, one for each of its GPUs.
@@ -104,7 +111,11 @@ func (t *Table) Has(s starter.Starter, u gpu.UUID) bool {
 }
 
 // Busy says whether some job has a part of a GPU.
-func (t *Table) Busy(u gpu.UUID) bool { return len(t.On(u)) > 0 }
+func (t *Table) Busy(u gpu.UUID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.view.On(u)) > 0
+}
 
 // Unknown says which job ran before the agent started and has a GPU that is not known;
 // empty if there is none.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -221,6 +222,35 @@ func TestHold(t *testing.T) {
 	}
 }
 
+// TestSince: a job that has ended is known by when its end was seen.
+func TestSince(t *testing.T) {
+	node := newNode()
+	table, runs, ended, other := New(node), node.starter(1, "slot1_1"), node.starter(2, "slot1_2"), node.starter(3, "slot1_3")
+	table.add(job(runs, 0, 1))
+	table.add(job(ended, 0, 1))
+	table.add(job(other, 1, 1))
+	begin := time.Now()
+	node.end(ended)
+	node.end(other)
+	table.DropEnded()
+	slots := func(begin time.Time) (all []string) {
+		for _, j := range table.Since(uuid(0), begin) {
+			all = append(all, j.Starter.Slot)
+		}
+		return all
+	}
+	if now := slots(begin); !slices.Equal(now, []string{"slot1_1", "slot1_2"}) {
+		t.Errorf("since before the end: %q", now)
+	}
+	if later := slots(time.Now().Add(time.Second)); !slices.Equal(later, []string{"slot1_1"}) {
+		t.Errorf("since after the end: %q", later)
+	}
+	table.Look(func(v *View) { v.ended[0].seen = begin.Add(-2 * endedFor) })
+	if table.DropEnded(); len(slots(time.Time{})) != 1 {
+		t.Error("an end of two minutes ago is still known")
+	}
+}
+
 // TestFull: it counts until a job ends there, or another plan is in force.
 func TestFull(t *testing.T) {
 	node := newNode()
@@ -357,7 +387,7 @@ func TestRunningIsACopy(t *testing.T) {
 	table := New(node)
 	table.add(job(node.starter(1, "slot1_1"), 0, 1))
 	s := starter.Starter{ID: process.ID{PID: 1, Started: 1}}
-	for _, all := range [][]Job{table.Running(), table.On(uuid(0)), table.HeldBy(s)} {
+	for _, all := range [][]Job{table.Running(), table.Since(uuid(0), time.Now()), table.HeldBy(s)} {
 		all[0].Owner = "mallory"
 	}
 	if slices.ContainsFunc(table.Running(), func(j Job) bool { return j.Owner != "alice" }) {

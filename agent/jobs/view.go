@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -31,7 +32,17 @@ type View struct {
 	leaving map[gpu.UUID]string
 	// full are GPUs on which HTCondor wanted more than the plan has.
 	full map[gpu.UUID]bool
+	// ended are the jobs whose end was seen within endedFor.
+	ended []ended
 }
+
+// ended is a job of the past; seen is when its end was noted.
+type ended struct {
+	Job
+	seen time.Time
+}
+
+const endedFor = time.Minute
 
 // unplaced is a starter whose GPU is not known yet.
 type unplaced struct {
@@ -89,22 +100,24 @@ func (v *View) IsFull(u gpu.UUID) bool { return v.full[u] }
 func (v *View) NoteFull(u gpu.UUID) { v.full[u] = true }
 
 // DropEnded drops the jobs whose starters have ended, and returns them.
-func (v *View) DropEnded() (ended []Job) {
+func (v *View) DropEnded() (gone []Job) {
+	now := time.Now()
+	v.ended = slices.DeleteFunc(v.ended, func(e ended) bool { return now.Sub(e.seen) > endedFor })
 	v.jobs = slices.DeleteFunc(v.jobs, func(j Job) bool {
 		if v.processes.Runs(j.Starter.ID) {
 			return false
 		}
 		j.Hold = v.holds[j.Starter]
-		ended = append(ended, j)
+		gone, v.ended = append(gone, j), append(v.ended, ended{j, now})
 		delete(v.full, j.GPU)
 		return true
 	})
-	for _, j := range ended {
+	for _, j := range gone {
 		delete(v.holds, j.Starter)
 	}
 	v.unplaced = slices.DeleteFunc(v.unplaced, func(s unplaced) bool { return !v.processes.Runs(s.ID) })
 	maps.DeleteFunc(v.elsewhere, func(s process.ID, _ bool) bool { return !v.processes.Runs(s) })
-	return ended
+	return gone
 }
 
 // Locate gives a job process that left its parents behind the starter of its slot, if it
