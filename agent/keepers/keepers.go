@@ -47,20 +47,23 @@ type Watch struct {
 	runs  func(process.ID) bool
 	on    map[GPU]*keeping
 	mu    sync.Mutex
-	// keepers are processes of jobs that keep memory, one of each device.
-	keepers map[usage.Device]int
+	// keepers are processes of jobs that keep memory, one of each device. searches are the devices for Searches.
+	keepers  map[usage.Device]int
+	searches map[GPU]bool
 }
 
 // New returns a Watch without samples. If looks is nil, it finds no process.
 func New(looks Looks, runs func(process.ID) bool) *Watch {
-	return &Watch{looks: looks, runs: runs, on: map[GPU]*keeping{}, keepers: map[usage.Device]int{}}
+	return &Watch{looks: looks, runs: runs, on: map[GPU]*keeping{}, keepers: map[usage.Device]int{}, searches: map[GPU]bool{}}
 }
 
 // provenAfter is how many looks in a row must show a keeper: a program may close one file just before the other.
-// outsideAfter is how many must be done before what may have called cuInit only counts as one.
+// outsideAfter is how many must be done before what may have called cuInit only counts as one, and hiddenAfter how many
+// samples there must be before the account answers for what nobody is seen to keep.
 const (
 	provenAfter  = 3
 	outsideAfter = 6
+	hiddenAfter  = 6
 )
 
 // keeping is what is known of one device.
@@ -74,6 +77,17 @@ type keeping struct {
 	// accounts are those of all jobs that were there since the memory was no more than base, and accountsFor samples
 	// before: with how many of them are left.
 	accounts map[uint32]int
+	// left is for how many samples no job has been there.
+	left int
+}
+
+// one says that jobs of one account only were there: it answers for what nobody is shown to keep.
+func (k *keeping) one() bool { return len(k.accounts) == 1 }
+
+// own says that the memory is the device's own: all looks were clear, and the account that may have hidden it has no
+// job there, nor anything outside that may keep it.
+func (k *keeping) own(clear bool) bool {
+	return k.more > 0 && clear && (!k.one() || len(k.jobs) == 0 && k.outside.looks >= outsideAfter)
 }
 
 // accountsFor is more samples than the memory of a job that ends needs to show: it is the least of several readings.
@@ -90,6 +104,8 @@ type holding struct {
 	with  map[process.ID]map[process.ID]bool
 	seen  map[process.ID]int
 	looks int
+	// samples are those in which its job was there with such memory.
+	samples int
 	// may is in how many looks each holder that no listed process explains was seen.
 	may map[process.ID]int
 	// proven are those that kept something. That stays as long as the memory does: they may pass it on.
@@ -98,8 +114,7 @@ type holding struct {
 
 // clear says that the last look was complete and found no process that may keep memory.
 func (h *holding) clear() bool {
-	own := func(p Holder) bool { return p.Own || p.Many }
-	return h.known && h.held.Err == nil && !slices.ContainsFunc(h.held.Holders, own) && len(h.proven) == 0
+	return h.known && h.held.Err == nil && !slices.ContainsFunc(h.held.Holders, Holder.May) && len(h.proven) == 0
 }
 
 // take waits for the look under way, and says whether it has an answer.
@@ -141,7 +156,7 @@ func (h *holding) judge(listed map[int]bool, here map[process.ID]bool, runs func
 		if h.seen[p.ID] == provenAfter && !slices.Contains(h.proven, p.PID) {
 			h.proven = append(h.proven, p.PID)
 		}
-		if p.Own || p.Many {
+		if p.May() {
 			may[p.ID] = h.may[p.ID] + 1
 		}
 	}
@@ -200,10 +215,10 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 			}
 			clear = clear && h.clear()
 		}
-		if k.more > 0 && clear {
+		if k.own(clear) {
 			k.base, k.more = d.Unlisted.Value, 0
 		}
-		w.keep(g.Device, k)
+		w.keep(g, k)
 	}
 }
 
@@ -250,9 +265,14 @@ func (k *keeping) ask(looks Looks, u gpu.UUID, running []jobs.Job, listed []proc
 		if h == nil {
 			h = &holding{}
 		}
+		h.samples++
 		if k.jobs[j.Starter] = h; !h.under {
 			h.look, h.under = looks.OfJob(j.Starter, listed), true
 		}
+	}
+	k.left++
+	if len(k.jobs) > 0 {
+		k.left = 0
 	}
 	if !k.outside.under {
 		k.outside.look, k.outside.under = looks.OutsideJobs(slices.Collect(maps.Keys(k.accounts)), listed), true
@@ -262,9 +282,21 @@ func (k *keeping) ask(looks Looks, u gpu.UUID, running []jobs.Job, listed []proc
 // May says whether somebody may keep memory of a device.
 func (w *Watch) May(g GPU) bool { return w.on[g] != nil && w.on[g].more > 0 }
 
+// searchFor is for how many samples a device may wait, after its last job, for who keeps memory of it to be found.
+const searchFor = 3 * outsideAfter
+
+// Searches says that who may keep memory of a device without a job is looked for: a job of another account would make
+// it impossible to say whose it is.
+func (w *Watch) Searches(g GPU) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.searches[g]
+}
+
 // Count adds to the memory of jobs what they keep. Of several jobs that do, each has at least what is more than the
-// others may have by their budgets. If none is shown to keep it and all are of one account, each that may keep it has
-// what is more than all others there may have: the account has more than all its budgets then.
+// others may have by their budgets. If none is shown to keep it and all are of one account, those that may keep it
+// have what is more than all others there may have: the account has more than all its budgets then. If none of them
+// may, as far as can be seen, it is hidden, and each job there may have done that.
 func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 	for g, k := range w.on {
 		if k.more == 0 {
@@ -284,29 +316,38 @@ func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 		}
 		switch {
 		case len(proven) > 0:
-			share(k.more, proven, budgets)
-		case len(k.accounts) == 1:
+			share(k.more, proven, proven, budgets)
+		case k.one():
+			var may, all []*rules.Job
 			for _, j := range there {
-				j.Keepers = k.jobs[j.Starter].suspects()
+				h := k.jobs[j.Starter]
+				if j.Keepers = h.suspects(); len(j.Keepers) > 0 {
+					may = append(may, j)
+				}
+				if h.samples > hiddenAfter {
+					all = append(all, j)
+				}
 			}
-			share(k.more, there, budgets)
+			if len(may) == 0 {
+				may = all
+			}
+			share(k.more, there, may, budgets)
 		}
 	}
 }
 
-// share counts memory for those of these jobs that have keepers: what is more than the others may have.
-func share(more gpu.Bytes, its []*rules.Job, budgets config.Budgets) {
+// share counts memory for some of these jobs: what is more than the others may have.
+func share(more gpu.Bytes, its, answer []*rules.Job, budgets config.Budgets) {
 	room, most := map[*rules.Job]gpu.Bytes{}, gpu.Bytes(0)
 	for _, j := range its {
 		limit := gpu.Bytes(budgets.Limit(j.Budget).Bytes())
 		room[j] = max(limit, j.Memory.Value) - j.Memory.Value
 		most += room[j]
 	}
-	for _, j := range its {
-		if others := most - room[j]; len(j.Keepers) > 0 {
-			j.Kept = max(more, others) - others
-			j.Memory.Value += j.Kept
-		}
+	for _, j := range answer {
+		others := most - room[j]
+		j.Kept = max(more, others) - others
+		j.Memory.Value += j.Kept
 	}
 }
 
@@ -317,20 +358,20 @@ func (w *Watch) Outside(g GPU) (found []process.ID) {
 	if k == nil || k.more == 0 {
 		return nil
 	}
-	alone := len(k.accounts) == 1 && k.outside.looks >= outsideAfter
+	alone := k.one() && k.outside.looks >= outsideAfter
 	for _, h := range k.jobs {
 		alone = alone && h.clear()
 	}
 	for _, p := range k.outside.held.Holders {
-		if k.outside.seen[p.ID] >= provenAfter || alone && p.Own {
+		if k.outside.seen[p.ID] >= provenAfter || alone && k.outside.may[p.ID] >= provenAfter {
 			found = append(found, p.ID)
 		}
 	}
 	return found
 }
 
-// keep notes who keeps memory.
-func (w *Watch) keep(d usage.Device, k *keeping) {
+// keep notes who keeps memory, and whether that is still looked for.
+func (w *Watch) keep(g GPU, k *keeping) {
 	pid := 0
 	for _, h := range k.jobs {
 		if len(h.proven) > 0 {
@@ -339,7 +380,8 @@ func (w *Watch) keep(d usage.Device, k *keeping) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.keepers[d] = pid
+	w.keepers[g.Device] = pid
+	w.searches[g] = k.more > 0 && k.one() && 0 < k.left && k.left <= searchFor
 }
 
 // Keeper is a process of a job that keeps memory of a device; 0 if none is known.

@@ -27,14 +27,19 @@ type Finder struct {
 type Holder struct {
 	process.ID
 	// With are the listed processes that share its open files: it is a fork of theirs. Own: no listed process
-	// has one of its files. One that called cuInit, and made no context, is such a process, too.
-	With []process.ID
-	Own  bool
+	// has one of its files. One that called cuInit, and made no context, is such a process, too. Unknown: that cannot
+	// be seen (the kernel may have no kcmp), or it may have open files where no look finds them.
+	With    []process.ID
+	Own     bool
+	Unknown bool
 	// Bare: it does not have the control node open. No program that uses CUDA is in that state.
 	Bare bool
 	// Many: NVML lists it, and it has more open files of the node than one program opens.
 	Many bool
 }
+
+// May says whether it may keep memory.
+func (h Holder) May() bool { return h.Own || h.Many || h.Unknown }
 
 // mostOwn is more than one program opens, which are two: one for its VRAM and one for its memory (UVM_MM_INITIALIZE
 // in NVIDIA's uvm_ioctl.h).
@@ -90,14 +95,44 @@ func (k Finder) OutsideJobs(uids []uint32, listed []process.ID) deep.Looking[Hel
 			return no != nil || !slices.Contains(uids, of.Real)
 		})
 		held, users := k.among(its, listed, err), starter.Users{Node: k.Node}
-		held.Holders = slices.DeleteFunc(held.Holders, func(h Holder) bool { return !users.OfUser(h.PID) })
+		held.Holders = slices.DeleteFunc(append(held.Holders, k.hiding(its, listed)...), func(h Holder) bool { return !users.OfUser(h.PID) })
 		return held
 	})
 }
 
+// mostHeld is how many processes may hold a look at their mappings at a time.
+const mostHeld = 8
+
+// hiding are the processes that may have open files of the memory manager's node where no look finds them.
+func (k Finder) hiding(pids []int, listed []process.ID) (found []Holder) {
+	node, err := deviceAt(k.memory())
+	held := 0
+	for _, pid := range pids[:min(len(pids), mostHolding)] {
+		s, no := k.Stat(pid)
+		if err != nil || no != nil || slices.Contains(listed, s.ID) {
+			continue
+		}
+		may := held == mostHeld || process.MayHide(k.FS, pid, mostHolding)
+		if !may {
+			maps := deep.Begin(fmt.Sprint("mappings of ", k.Root, " ", s.PID, " ", s.Started), func() bool { return process.MayMap(k.FS, pid, node) })
+			var done bool
+			if may, done = maps.Within(deep.Brief); !done {
+				held, may = held+1, true
+			}
+		}
+		if may && k.Runs(s.ID) {
+			found = append(found, Holder{ID: s.ID, Unknown: true})
+		}
+	}
+	return found
+}
+
+// memory is the memory manager's node.
+func (k Finder) memory() string { return cmp.Or(k.Memory, "/dev/nvidia-uvm") }
+
 // among looks at some processes.
 func (k Finder) among(pids []int, listed []process.ID, err error) Held {
-	memory, no := deviceAt(cmp.Or(k.Memory, "/dev/nvidia-uvm"))
+	memory, no := deviceAt(k.memory())
 	if errors.Is(no, unix.ENOENT) {
 		return Held{Err: err} // the module is not loaded
 	}
@@ -105,7 +140,7 @@ func (k Finder) among(pids []int, listed []process.ID, err error) Held {
 	if no = cmp.Or(no, none); no != nil {
 		return Held{Err: no}
 	}
-	l := looking{Finder: k, memory: memory, control: control, files: mostHandles, pairs: mostPairs,
+	l := looking{Finder: k, memory: memory.Device, control: control.Device, files: mostHandles, pairs: mostPairs,
 		theirs: map[process.ID][]process.Handle{}, err: err}
 	if len(pids) > mostHolding {
 		pids = pids[:mostHolding]
@@ -168,7 +203,7 @@ func (l *looking) holder(pid int) (h Holder, is bool) {
 		shared := false
 		for p, others := range l.theirs {
 			with, known := l.shares(one, others)
-			shared = shared || with || !known
+			shared, h.Unknown = shared || with || !known, h.Unknown || !known
 			if with && !slices.Contains(h.With, p) {
 				h.With = append(h.With, p)
 			}
@@ -204,14 +239,14 @@ func (l *looking) shares(one process.Handle, others []process.Handle) (with, kno
 	return with, known
 }
 
-// deviceAt is the number of the character device at a path.
-func deviceAt(name string) (uint64, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(name, &st); err != nil {
-		return 0, fmt.Errorf("%s: %w", name, err)
+// deviceAt is the character device at a path.
+func deviceAt(name string) (process.File, error) {
+	f, err := process.StatFile(name)
+	switch {
+	case err != nil:
+		return f, fmt.Errorf("%s: %w", name, err)
+	case f.Device == 0:
+		return f, fmt.Errorf("%s is no device", name)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
-		return 0, fmt.Errorf("%s is no device", name)
-	}
-	return st.Rdev, nil
+	return f, nil
 }

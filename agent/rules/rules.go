@@ -24,7 +24,7 @@ type Job struct {
 	// that of the others: a job that uses more than its budget by that breaks the rule, too.
 	Memory gpu.Measured[gpu.Bytes]
 	// Kept is the part of it that NVML lists with no process, because one of Keepers has /dev/nvidia-uvm open for
-	// another that ended.
+	// another that ended. Where none is known, the job's account answers for it.
 	Kept    gpu.Bytes
 	Keepers []int
 	// PIDs are those processes; Beside are the ones among them that are no
@@ -196,6 +196,10 @@ func (j Job) unattached() string {
 
 func (j Job) overBudget(used gpu.MiB) string {
 	said := fmt.Sprintf("used %d MiB of %d MiB requested", int64(used), int64(j.Budget))
+	if j.Kept > 0 && len(j.Keepers) == 0 {
+		return fmt.Sprintf("%s, %d MiB of them on %s that NVML lists with no process: the jobs of its account there use more "+
+			"than all their budgets together", said, int64(j.Kept.MiB()), j.GPU)
+	}
 	if j.Kept > 0 {
 		return fmt.Sprintf("%s, %d MiB of them on %s by processes that have ended, because process %s keeps "+
 			"/dev/nvidia-uvm open: end what a program starts with it", said, int64(j.Kept.MiB()), j.GPU, numbers(j.Keepers))

@@ -97,6 +97,10 @@ func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 		if why := l.unclear(snap, g); why != "" {
 			return why
 		}
+		if l.keepers.Searches(keptOn(g)) {
+			return "VRAM of its last jobs is in use that NVML lists with no process: gpuslotd looks for a few seconds for " +
+				"what keeps it outside of jobs"
+		}
 	}
 	if ok && (g.MIGDevice() || g.NeedsLimits()) {
 		return l.stranger(snap, g)

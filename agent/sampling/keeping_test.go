@@ -84,6 +84,11 @@ func holder(pid int) keepers.Holder {
 	return keepers.Holder{ID: process.ID{PID: pid, Started: 1}, Own: true}
 }
 
+// unknown is one of which the kernel does not say whose open files it has.
+func unknown(pid int) keepers.Holder {
+	return keepers.Holder{ID: process.ID{PID: pid, Started: 1}, Unknown: true}
+}
+
 func bare(pid int) keepers.Holder {
 	h := holder(pid)
 	h.Bare = true
@@ -126,18 +131,21 @@ func TestKeptMemory(t *testing.T) {
 }
 
 // TestKeptByOneAccount: where all jobs are of one account, those that may keep it are held for what is more than all
-// budgets there.
+// budgets there. If none of them seems to, all are.
 func TestKeptByOneAccount(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, second keepers.Held
 		mib           int64
 		want          []string
 	}{
-		"one that may":                        {held(holder(111)), held(), 10000, []string{"slot1_1"}},
-		"within what all may have":            {held(holder(111)), held(), 6000, nil},
-		"both may":                            {held(holder(111)), held(holder(211)), 10000, []string{"slot1_1", "slot1_2"}},
-		"beside one that is shown to keep it": {held(holder(111)), held(bare(211)), 10000, []string{"slot1_2"}},
-		"nobody":                              {held(), held(), 10000, nil},
+		"one that may":                                {held(holder(111)), held(), 10000, []string{"slot1_1"}},
+		"within what all may have":                    {held(holder(111)), held(), 6000, nil},
+		"both may":                                    {held(holder(111)), held(holder(211)), 10000, []string{"slot1_1", "slot1_2"}},
+		"beside one that is shown to keep it":         {held(holder(111)), held(bare(211)), 10000, []string{"slot1_2"}},
+		"one of which that is not known":              {held(), held(unknown(211)), 10000, []string{"slot1_2"}},
+		"nobody is seen to":                           {held(), held(), 10000, []string{"slot1_1", "slot1_2"}},
+		"nobody is seen to, within what all may have": {held(), held(), 6000, nil},
+		"what both have is not known":                 {keepers.Held{Err: process.ErrManyFiles}, keepers.Held{Err: process.ErrManyFiles}, 10000, []string{"slot1_1", "slot1_2"}},
 	} {
 		n, f, its := keptNode(t)
 		n.running[1].Account = n.running[0].Account
@@ -239,6 +247,58 @@ func TestSlowLookForKeepers(t *testing.T) {
 	close(done)
 }
 
+// TestSearchOutsideOfJobs: after the last job of one account, the GPU waits until what keeps its memory was looked for.
+// Then the memory is the device's own, and the next account's jobs do not answer for it.
+func TestSearchOutsideOfJobs(t *testing.T) {
+	n, _, its := keptNode(t)
+	n.running[1].Account = n.running[0].Account
+	n.samples(t, 10) // the first had another account
+	n.unlisted(10000)
+	n.samples(t, 4)
+	if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
+		t.Errorf("closed beside jobs: %s", why)
+	}
+	for _, j := range its {
+		n.proc.End(j.Starter.PID)
+	}
+	n.running = nil
+	n.unlisted(10000, []gpu.DeviceProcess{}...)
+	n.samples(t, 2)
+	if why := n.loop.Blocked(n.node, uuid(0)); !strings.Contains(why, "looks for a few seconds") {
+		t.Errorf("open while it is looked for: %q", why)
+	}
+	n.samples(t, 10)
+	if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
+		t.Errorf("closed after the search: %s", why)
+	}
+	n.punished = nil
+	n.job(300, "slot1_3", uuid(0))
+	n.running[0].Account = starter.Account{UID: 1001, Known: true}
+	if n.samples(t, 20); len(n.held()) > 0 {
+		t.Errorf("held %v for what an account left", n.held())
+	}
+}
+
+// TestSearchEnds: what cannot be ended does not keep the GPU closed.
+func TestSearchEnds(t *testing.T) {
+	n, f, its := keptNode(t)
+	n.running = n.running[:1]
+	delete(n.starters, 201)
+	n.samples(t, 10)
+	n.proc.End(its[0].Starter.PID)
+	n.running = nil
+	f.outside = keepers.Held{Err: process.ErrManyFiles}
+	n.unlisted(10000, []gpu.DeviceProcess{}...)
+	n.samples(t, 10)
+	if n.loop.Blocked(n.node, uuid(0)) == "" {
+		t.Error("open while it is looked for")
+	}
+	n.samples(t, 20)
+	if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
+		t.Errorf("closed for good: %s", why)
+	}
+}
+
 // TestKeepersOutsideOfJobs: who keeps the memory of a job outside of all jobs is killed. Who may have called cuInit
 // only is killed where jobs of one account alone were there.
 func TestKeepersOutsideOfJobs(t *testing.T) {
@@ -248,6 +308,7 @@ func TestKeepersOutsideOfJobs(t *testing.T) {
 		want     bool
 	}{
 		"alone with the node": {bare(301), 2, true}, "cuInit, two accounts": {holder(301), 2, false}, "cuInit, one account": {holder(301), 1, true},
+		"it may hide its files, two accounts": {unknown(301), 2, false}, "it may hide its files, one account": {unknown(301), 1, true},
 		"a fork": {keepers.Holder{ID: process.ID{PID: 301, Started: 1}}, 1, false},
 	} {
 		n, f, its := keptNode(t)

@@ -111,7 +111,7 @@ func TestLocksOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	file, err := statFile(f.Name())
+	file, err := StatFile(f.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
