@@ -62,8 +62,6 @@ type Node struct {
 	Supervise bool
 	// Divided: a GPU of the node is divided, also one that is not offered or cannot be read now.
 	Divided bool
-	// Docker: the node has the program that HTCondor starts for docker jobs.
-	Docker bool
 }
 
 // Share is a part of the node's CPUs and memory.

@@ -105,7 +105,6 @@ func examples() map[string]Node {
 	capped.Name, capped.LargestRequest, capped.Memory = "NVIDIA A100-SXM4-40GB", 16384, 40960
 	capped.Capability = gpu.ComputeCapability{Major: 8}
 	mixed := exampleNode(v100s(0), capped)
-	mixed.Docker = true
 
 	// Each GPU with a startd of its own: shared, whole, and in MIG devices.
 	each := exampleNode(v100s(0), v100s(1), wholeV100S(2))

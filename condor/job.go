@@ -105,10 +105,11 @@ func named(ad classad.Ad) (program, batch, schedd string) {
 	return program, foreign.Clip(batch), foreign.Clip(schedd)
 }
 
-// inDocker: submitting to the docker universe sets the attribute, nobody else does.
+// inDocker: submitting to the docker universe sets the attribute to true. The starter evaluates it, so an expression
+// may be true there.
 func inDocker(ad classad.Ad) bool {
-	want, _ := ad.Expr("WantDocker")
-	return strings.EqualFold(want, "true")
+	want, given := ad.Expr("WantDocker")
+	return given && !strings.EqualFold(want, "false") && !strings.EqualFold(want, "undefined")
 }
 
 // request is a literal request, or what was provisioned for an expression.

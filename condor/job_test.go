@@ -70,9 +70,9 @@ func TestReadJobRequests(t *testing.T) {
 	}
 }
 
-// The docker universe is the attribute's literal; everything else is a job below its starter.
+// What may be a docker universe job to the starter is one; everything else is a job below its starter.
 func TestReadJobDocker(t *testing.T) {
-	for ad, want := range map[string]bool{"WantDocker = true": true, "wantdocker = TRUE": true, "WantDocker = false": false, "WantDocker = 1": false, "Owner = \"a\"": false} {
+	for ad, want := range map[string]bool{"WantDocker = true": true, "wantdocker = TRUE": true, "WantDocker = false": false, "WantDocker = 1": true, "WantDocker = TARGET.X =?= undefined": true, "WantDocker = undefined": false, "Owner = \"a\"": false} {
 		if job, err := ReadJob(strings.NewReader(ad)); err != nil || job.Docker != want {
 			t.Errorf("%s: %v, %v", ad, job.Docker, err)
 		}

@@ -29,8 +29,8 @@ const (
 )
 
 // siteKnobs are generated, and a site may have its own, for which there is a word
-// elsewhere: what containers get to see (gpuslot doctor looks), what a slot weighs.
-var siteKnobs = []string{"DOCKER_VOLUMES", "DOCKER_MOUNT_VOLUMES", "SINGULARITY_BIND_EXPR", "SLOT_WEIGHT"}
+// elsewhere: docker, and what containers get to see (gpuslot doctor looks), what a slot weighs.
+var siteKnobs = []string{"DOCKER", "SINGULARITY_BIND_EXPR", "SLOT_WEIGHT"}
 
 // Overrides compares each generated knob, in the text of an ExecutionPoint that
 // HTCondor reads in a file, with the knobs in force. It is pure.

@@ -3,7 +3,6 @@ package condor
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,19 +118,8 @@ func (s Setting) number() int64 {
 
 // At is the node where HTCondor has these settings.
 func (n Node) At(s Settings) Node {
-	n.SiteSlotTypes, n.Docker = s.SlotTypes(), s.docker()
+	n.SiteSlotTypes = s.SlotTypes()
 	return n
-}
-
-// docker reports whether the program is there that HTCondor starts for docker jobs. Its
-// knob may begin with sudo.
-func (s Settings) docker() bool {
-	program := "/usr/bin/docker" // HTCondor's default
-	if words := s["docker"].words(); len(words) > 0 {
-		program = words[len(words)-1]
-	}
-	_, err := exec.LookPath(program)
-	return err == nil
 }
 
 // Within is what the site leaves of a host to HTCondor: NUM_CPUS and MEMORY bound it,

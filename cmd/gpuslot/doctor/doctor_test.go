@@ -33,8 +33,8 @@ func healthy() facts {
 		settings: map[string]string{
 			settingOpen: "x", settingHook: cfg.Paths.Libexec + "/prepare", settingScratch: `"/tmp,/var/tmp"`, settingSharedMemory: "false",
 			startOf(101): "MY.GPUAccept =?= true && true", keywordOf(101): "GPUSLOT", wrapperOf(101): cfg.Paths.Libexec + "/supervise",
-			settingInventory: cfg.Paths.Libexec + "/gpuslot-condor inventory /run/gpuslot/condor/inventory.ad", settingDockerMounts: "CVMFS GPUSLOT0", settingVolumes: "GPUSLOT0",
-			settingDaemons: "MASTER, SCHEDD STARTD", settingTransforms: "X GPUSlotRound", settingLogins: "False",
+			settingInventory: cfg.Paths.Libexec + "/gpuslot-condor inventory /run/gpuslot/condor/inventory.ad",
+			settingDaemons:   "MASTER, SCHEDD STARTD", settingTransforms: "X GPUSlotRound", settingLogins: "False",
 		},
 	}
 }
@@ -249,15 +249,14 @@ func TestChecks(t *testing.T) {
 			tenancy(config.TenancyMultiUser, "")(f)
 			f.slotUsers = map[string]string{"SLOT1_1_USER": "b", "SLOT1_2_USER": "a"}
 		}, checkAccounts, OK, "no setting"},
-		"dedicated accounts":   {func(f *facts) { f.settings[settingDedicated] = "slot.*" }, checkAccounts, Warning, "MPS server"},
-		"accounts unknown":     {func(f *facts) { f.settingsErr = none }, checkAccounts, Warning, "not checked"},
-		"a job exit hook":      {func(f *facts) { f.settings[settingJobExit] = "/site" }, checkJobExit, Error, "never finishes"},
-		"job exit unknown":     {func(f *facts) { f.settingsErr = none }, checkJobExit, Warning, "not checked"},
-		"docker without any":   {func(f *facts) { f.settings[settingDockerMounts] = "" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(GPUSLOT_VOLUMES)"},
-		"docker without pipes": {func(f *facts) { f.settings[settingDockerMounts] = "CVMFS" }, checkContainers, Warning, "DOCKER_MOUNT_VOLUMES = $(GPUSLOT_VOLUMES) CVMFS"},
-		"binds by supervise":   {func(f *facts) { f.settings[settingBinds] = `"/cvmfs"` }, checkContainers, OK, "or supervise does"},
-		"binds without pipes":  {func(f *facts) { f.config.HTCondor.Supervise, f.settings[settingBinds] = false, `"/cvmfs"` }, checkContainers, Warning, "$(GPUSLOT_BIND_EXPR)"},
-		"logins":               {func(f *facts) { delete(f.settings, settingLogins) }, checkOutside, Note, "by condor_ssh_to_job"},
+		"dedicated accounts":  {func(f *facts) { f.settings[settingDedicated] = "slot.*" }, checkAccounts, Warning, "MPS server"},
+		"accounts unknown":    {func(f *facts) { f.settingsErr = none }, checkAccounts, Warning, "not checked"},
+		"a job exit hook":     {func(f *facts) { f.settings[settingJobExit] = "/site" }, checkJobExit, Error, "never finishes"},
+		"job exit unknown":    {func(f *facts) { f.settingsErr = none }, checkJobExit, Warning, "not checked"},
+		"docker":              {func(f *facts) { f.settings[settingDocker] = "/usr/bin/docker" }, checkContainers, Warning, "condor_config_val -verbose DOCKER"},
+		"binds by supervise":  {func(f *facts) { f.settings[settingBinds] = `"/cvmfs"` }, checkContainers, OK, "or supervise does"},
+		"binds without pipes": {func(f *facts) { f.config.HTCondor.Supervise, f.settings[settingBinds] = false, `"/cvmfs"` }, checkContainers, Warning, "$(GPUSLOT_BIND_EXPR)"},
+		"logins":              {func(f *facts) { delete(f.settings, settingLogins) }, checkOutside, Note, "by condor_ssh_to_job"},
 		"plugins in Python": {func(f *facts) {
 			f.settings[settingPlugins] = "/usr/libexec/condor/curl_plugin, /usr/libexec/condor/box_plugin.py"
 		}, checkOutside, Note, "by the file transfer plugin /usr/libexec/condor/box_plugin.py"},

@@ -14,23 +14,22 @@ import (
 
 // Settings of the site's that may take something away from gpuslot.
 const (
-	settingInventory    = "MACHINE_RESOURCE_INVENTORY_GPUs"
-	settingIDs          = "MACHINE_RESOURCE_GPUs"
-	settingHide         = "STARTER_HIDE_GPU_DEVICES"
-	settingJobExit      = "GPUSLOT_HOOK_JOB_EXIT"
-	settingDedicated    = "DEDICATED_EXECUTE_ACCOUNT_REGEXP"
-	settingDaemons      = "DAEMON_LIST"
-	settingTransforms   = "JOB_TRANSFORM_NAMES"
-	settingDockerMounts = "DOCKER_MOUNT_VOLUMES"
-	settingVolumes      = "GPUSLOT_VOLUMES"
-	settingBinds        = "SINGULARITY_BIND_EXPR"
-	settingPlugins      = "FILETRANSFER_PLUGINS"
-	settingLogins       = "ENABLE_SSH_TO_JOB"
+	settingInventory  = "MACHINE_RESOURCE_INVENTORY_GPUs"
+	settingIDs        = "MACHINE_RESOURCE_GPUs"
+	settingHide       = "STARTER_HIDE_GPU_DEVICES"
+	settingJobExit    = "GPUSLOT_HOOK_JOB_EXIT"
+	settingDedicated  = "DEDICATED_EXECUTE_ACCOUNT_REGEXP"
+	settingDaemons    = "DAEMON_LIST"
+	settingTransforms = "JOB_TRANSFORM_NAMES"
+	settingDocker     = "DOCKER"
+	settingBinds      = "SINGULARITY_BIND_EXPR"
+	settingPlugins    = "FILETRANSFER_PLUGINS"
+	settingLogins     = "ENABLE_SSH_TO_JOB"
 )
 
 // siteSettings are those above, and those of the startds.
 var siteSettings = []string{settingInventory, settingIDs, settingHide, settingJobExit, settingDedicated, settingDaemons,
-	settingStartds, settingTransforms, settingDockerMounts, settingVolumes, settingBinds, settingPlugins, settingLogins}
+	settingStartds, settingTransforms, settingDocker, settingBinds, settingPlugins, settingLogins}
 
 // onShared is what keeps a check of HTCondor's settings from being made, or
 // what there is to say where no GPU is shared.
@@ -149,7 +148,7 @@ func checkJobExit(f facts) []Finding {
 	return fine(check, "%s is not set", settingJobExit)
 }
 
-// checkContainers looks whether HTCondor's own containers get their pipe directory.
+// checkContainers looks whether HTCondor's own containers get their pipe directory, and count to their jobs.
 func checkContainers(f facts) []Finding {
 	const check = "containers"
 	if done, found := onShared(f, check); done {
@@ -157,14 +156,11 @@ func checkContainers(f facts) []Finding {
 	}
 	const why = "Containers without the pipe directory compute beside MPS: no limit holds, or they get no GPU."
 	var found []Finding
-	volumes := condorWords(f.settings[settingDockerMounts])
-	unnamed := func(v string) bool { return !slices.Contains(volumes, v) }
-	if slices.ContainsFunc(condorWords(f.settings[settingVolumes]), unnamed) {
+	if now := f.settings[settingDocker]; now != "" {
 		found = append(found, Finding{Warning, check,
-			fmt.Sprintf("%s is %s, without $(%s)", settingDockerMounts, show.OrDash(f.settings[settingDockerMounts]),
-				settingVolumes), why,
-			fmt.Sprintf("in the line that condor_config_val -verbose %s finds: %s = %s", settingDockerMounts,
-				settingDockerMounts, strings.Join(append([]string{"$(" + settingVolumes + ")"}, volumes...), " "))})
+			fmt.Sprintf("%s is %s, so that HTCondor runs docker jobs on shared GPUs", settingDocker, now),
+			"Their processes count to no job: no budget holds for them, and nobody is told whose they are.",
+			fmt.Sprintf("take out the line that condor_config_val -verbose %s finds", settingDocker)})
 	}
 	if now := f.settings[settingBinds]; !f.config.HTCondor.Supervise && !strings.Contains(now, f.config.Paths.PipeRoot()) {
 		found = append(found, Finding{Warning, check,
@@ -172,7 +168,7 @@ func checkContainers(f facts) []Finding {
 			fmt.Sprintf("%s = strcat(<yours>, $(GPUSLOT_BIND_EXPR)), or htcondor.supervise = true", settingBinds)})
 	}
 	if len(found) == 0 {
-		return fine(check, "the settings of Docker and Singularity name the pipe directory, or supervise does")
+		return fine(check, "HTCondor starts no docker, and its settings of Singularity name the pipe directory, or supervise does")
 	}
 	return found
 }
