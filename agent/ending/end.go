@@ -1,10 +1,14 @@
 package ending
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -190,13 +194,41 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 // of jobs: one of these keeps what another had on the GPU at its end, by files that nobody else sees.
 func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, keeper starter.Account) {
 	e.once(killing{gpu: u}, func() {
-		if keeper.Known {
-			all = slices.Concat(all, e.Users.Own(keeper.UID))
-		}
 		for _, p := range all {
-			e.killOutside(u, p)
+			e.killOutside(u, p, e.Users.OfUser)
+		}
+		if !keeper.Known {
+			return
+		}
+		for _, p := range e.Users.Own(keeper.UID) {
+			e.killOutside(u, p, func(int) bool { return true })
+		}
+		if err := e.killSlice(keeper.UID); err != nil {
+			e.Log.Error("what an account runs outside of jobs was not all killed", "gpu", u, "uid", keeper.UID, "err", err)
 		}
 	})
+}
+
+// killSlice kills all in the cgroup that systemd has for an account's sessions and services, also what forks without
+// end. HTCondor may run there, as a service of an account's own: then nothing is killed.
+func (e *Ender) killSlice(uid uint32) error {
+	slice := fmt.Sprintf("%s/user-%d.slice", starter.UserCgroups[0], uid)
+	daemons, err := e.Users.DaemonCgroups()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(daemons, func(d string) bool { return strings.HasPrefix(d+"/", slice+"/") }) {
+		return fmt.Errorf("HTCondor runs in %s", slice)
+	}
+	f, err := os.OpenFile(path.Join(cmp.Or(e.Root, "/sys/fs/cgroup"), slice, "cgroup.kill"), os.O_WRONLY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it has none, or the kernel is older than 5.14
+	}
+	if err == nil {
+		_, err = f.WriteString("1")
+		err = errors.Join(err, f.Close())
+	}
+	return err
 }
 
 // killing is who is looked at and killed: what computes beside MPS of a job, or on a GPU outside of all jobs.
@@ -217,11 +249,11 @@ func (e *Ender) once(kind killing, do func()) {
 	})
 }
 
-func (e *Ender) killOutside(u gpu.UUID, p process.ID) {
+func (e *Ender) killOutside(u gpu.UUID, p process.ID, right func(pid int) bool) {
 	err := killIf(p.PID, func() bool {
 		_, its := e.Jobs.StarterOf(p.PID)
 		now, _ := e.Processes.Stat(p.PID)
-		return !its && e.Users.OfUser(p.PID) && now.Shows(p)
+		return !its && right(p.PID) && now.Shows(p)
 	})
 	switch {
 	case err == nil:

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -282,6 +283,42 @@ func TestKillKeeper(t *testing.T) {
 		_ = c.Wait()
 		if got, killed := c.ProcessState.Sys().(syscall.WaitStatus).Signal(), i == 0; (got == syscall.SIGKILL) != killed {
 			t.Errorf("process %d: %v", i, got)
+		}
+	}
+}
+
+// TestKillSlice: what systemd has together for an account is killed at once, and nothing where HTCondor runs there.
+func TestKillSlice(t *testing.T) {
+	for name, c := range map[string]struct {
+		daemons string
+		want    string
+	}{
+		"HTCondor elsewhere":     {"/system.slice/condor.service", "1"},
+		"HTCondor in that slice": {"/user.slice/user-1000.slice/user@1000.service/condor.service", ""},
+		"in another account's":   {"/user.slice/user-10001.slice/session-1.scope", "1"},
+	} {
+		n := newNode(t)
+		n.proc.Add(proctree.Process{PID: 9, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: c.daemons})
+		file := filepath.Join(n.Root, "user.slice/user-1000.slice/cgroup.kill")
+		n.KillOutside(uuid(0), nil, starter.Account{UID: 1000, Known: true}) // it has none, which is no error
+		n.Wait()
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		n.Log = slog.New(slog.NewTextHandler(&log, nil))
+		n.KillOutside(uuid(0), nil, starter.Account{UID: 1000})
+		n.Wait()
+		if got, _ := os.ReadFile(file); len(got) > 0 {
+			t.Errorf("%s: killed for an account that is not known", name)
+		}
+		n.KillOutside(uuid(0), nil, starter.Account{UID: 1000, Known: true})
+		n.Wait()
+		if got, _ := os.ReadFile(file); string(got) != c.want || (c.want == "") != strings.Contains(log.String(), "HTCondor runs in") {
+			t.Errorf("%s: wrote %q, logged %s", name, got, &log)
 		}
 	}
 }

@@ -62,6 +62,8 @@ type Users interface {
 	OfUser(pid int) bool
 	// Own are the processes that an account runs there.
 	Own(uid uint32) []process.ID
+	// DaemonCgroups are those of HTCondor's daemons.
+	DaemonCgroups() ([]string, error)
 }
 
 // Reservations are the VRAM that the driver keeps for jobs; budget.Limits is the real one.

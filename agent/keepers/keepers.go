@@ -54,7 +54,9 @@ type Watch struct {
 
 // New returns a Watch without samples. If looks is nil, it finds no process.
 func New(looks Looks, runs func(process.ID) bool) *Watch {
-	return &Watch{looks: looks, runs: runs, on: map[GPU]*keeping{}, keepers: map[usage.Device]int{}, searches: map[GPU]bool{}}
+	return &Watch{
+		looks: looks, runs: runs, on: map[GPU]*keeping{}, keepers: map[usage.Device]int{}, searches: map[GPU]bool{},
+	}
 }
 
 // provenAfter is how many looks in a row must show a keeper: a program may close one file just before the other.

@@ -95,7 +95,8 @@ func (k Finder) OutsideJobs(uids []uint32, listed []process.ID) deep.Looking[Hel
 			return no != nil || !slices.Contains(uids, of.Real)
 		})
 		held, users := k.among(its, listed, err), starter.Users{Node: k.Node}
-		held.Holders = slices.DeleteFunc(append(held.Holders, k.hiding(its, listed)...), func(h Holder) bool { return !users.OfUser(h.PID) })
+		others := func(h Holder) bool { return !users.OfUser(h.PID) }
+		held.Holders = slices.DeleteFunc(append(held.Holders, k.hiding(its, listed)...), others)
 		return held
 	})
 }
@@ -114,7 +115,8 @@ func (k Finder) hiding(pids []int, listed []process.ID) (found []Holder) {
 		}
 		may := held == mostHeld || process.MayHide(k.FS, pid, mostHolding)
 		if !may {
-			maps := deep.Begin(fmt.Sprint("mappings of ", k.Root, " ", s.PID, " ", s.Started), func() bool { return process.MayMap(k.FS, pid, node) })
+			key := fmt.Sprint("mappings of ", k.Root, " ", s.PID, " ", s.Started)
+			maps := deep.Begin(key, func() bool { return process.MayMap(k.FS, pid, node) })
 			var done bool
 			if may, done = maps.Within(deep.Brief); !done {
 				held, may = held+1, true

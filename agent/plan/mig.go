@@ -249,10 +249,7 @@ func (c candidate) repartition(g MIGGPU, n *notes) mig.Repartition {
 func (c candidate) refusesKeep(n *notes) bool {
 	switch {
 	case !c.MIGEnabled:
-		c.refuse(
-			n,
-			`MIG mode is off, and mig_layout does not say which MIG devices to make: write one such as "3g.20gb, 1g.5gb*4"`,
-		)
+		c.refuse(n, `MIG mode is off, and mig_layout names no devices to make: write one such as "3g.20gb, 1g.5gb*4"`)
 	case c.MIGDevices == nil:
 		c.refuse(n, "which MIG devices it has was not recorded: record the inventory again with gpuslot inventory --json")
 	case len(c.MIGDevices) == 0:
@@ -299,14 +296,9 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 	var out []candidate
 	taken := map[gpu.UUID]bool{}
 	for _, p := range places {
-		one := c.part(
-			gpu.MIGDevice{
-				UUID:            p.id(c.UUID),
-				Profile:         p.profile.Name,
-				Memory:          p.profile.Memory,
-				Multiprocessors: p.profile.Multiprocessors,
-			},
-		)
+		one := c.part(gpu.MIGDevice{
+			UUID: p.id(c.UUID), Profile: p.profile.Name, Memory: p.profile.Memory, Multiprocessors: p.profile.Multiprocessors,
+		})
 		one.place, one.slices, one.device = p.String(), p.profile.Slices, ""
 		if d, there := p.in(c.MIGDevices); there {
 			one.device, taken[d.UUID] = d.UUID, true
@@ -323,6 +315,11 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 				"and the layout cannot be made; nvidia-smi mig -lgi -i %s lists it", d.Profile, *d.Start, c.UUID)
 			continue
 		}
+		if sharesInstance(c.MIGDevices, d) {
+			n.warn(c.UUID, "its MIG device %s is not offered: it shares the memory of GPU instance %d with another one; "+
+				"nvidia-smi mig -lci -i %s lists them: remove all but one", d.UUID, d.GPUInstance, c.UUID)
+			continue
+		}
 		one := c.part(d)
 		if c.settings.MIGMPS {
 			one.share(r, n)
@@ -330,6 +327,12 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 		out = append(out, one)
 	}
 	return out
+}
+
+// sharesInstance says whether another device is in the GPU instance of d: nothing keeps their memory apart.
+func sharesInstance(all []gpu.MIGDevice, d gpu.MIGDevice) bool {
+	shares := func(o gpu.MIGDevice) bool { return o.GPUInstance == d.GPUInstance && o.UUID != d.UUID }
+	return slices.ContainsFunc(all, shares)
 }
 
 // part is a MIG device of the candidate.

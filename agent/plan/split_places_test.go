@@ -95,6 +95,35 @@ func TestPlacesOfTwoLayouts(t *testing.T) {
 	}
 }
 
+// TestSharedInstance: MIG devices that share a GPU instance are not offered, because nothing keeps their memory apart.
+func TestSharedInstance(t *testing.T) {
+	cfg, err := config.Parse("gpuslot.toml", []byte("[sharing]\nmode = \"mig\"\nmig_layout = \"keep\""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := func(n int, profile string, instance int) gpu.MIGDevice {
+		return gpu.MIGDevice{UUID: gpu.UUID(fmt.Sprintf("MIG-0000000%d-0000-5000-8000-000000000000", n)), Profile: profile,
+			GPUInstance: instance, Owner: gpu.Foreign, Memory: 19968}
+	}
+	inv := gpu.Inventory{Schema: gpu.InventorySchema, Driver: "550.163.01", CUDA: "12.4", Host: gpu.Host{Name: "wn1", CPUs: 40, Memory: 40000},
+		GPUs: []gpu.GPU{{UUID: uuid(0), Name: "NVIDIA A100-PCIE-40GB", PCI: "0000:10:00.0", Memory: 40960, MIGEnabled: true,
+			Capability: gpu.ComputeCapability{Major: 8}, Multiprocessors: 108, MIGCapable: true,
+			MIGDevices: []gpu.MIGDevice{device(1, "1c.3g.20gb", 1), device(2, "2c.3g.20gb", 1), device(3, "3g.20gb", 2)}}}}
+	p, err := plan.Build(cfg, inv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.GPUs) != 1 || p.GPUs[0].UUID != device(3, "", 0).UUID {
+		t.Errorf("offered: %+v", p.GPUs)
+	}
+	said := fmt.Sprint(p.Warnings)
+	for n := range 2 {
+		if want := fmt.Sprintf("MIG device %s is not offered: it shares the memory of GPU instance 1", device(n+1, "", 0).UUID); !strings.Contains(said, want) {
+			t.Errorf("%q does not say %q", said, want)
+		}
+	}
+}
+
 // resourcesOf are those of each place, or of each device that has none.
 func resourcesOf(p plan.Plan) map[string]plan.Resources {
 	out := map[string]plan.Resources{}

@@ -3,10 +3,12 @@ package starter
 import (
 	"errors"
 	"os"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -39,6 +41,38 @@ func TestOfUser(t *testing.T) {
 	}
 	if n.OfUser(999) || n.OfAccount(999) {
 		t.Error("a process that has ended")
+	}
+}
+
+// TestOwn: what a login of an account changed to is the account's own, too. The kernel keeps who logged in.
+func TestOwn(t *testing.T) {
+	f := newFakeProc(t)
+	n := Users{f.fs()}
+	const session = "/user.slice/user-1001.slice/session-4.scope"
+	for i, c := range []struct {
+		cgroup, login string
+		uid           uint32
+		want          bool
+	}{
+		{session, "", 1001, true},
+		{session, "4294967295", 1002, false},
+		{session, "1001\n", 0, true},
+		{session, "1002", 0, false},
+		{"/system.slice/cron.service", "1001", 0, true},
+		{"/system.slice/ssh.service", "1001", 0, false},
+		{proctree.CgroupOf("slot1_1"), "", 1001, false},
+	} {
+		pid := 300 + i
+		f.Add(proctree.Process{PID: pid, Parent: 1, Comm: "x", UID: c.uid, Cgroup: c.cgroup})
+		if c.login != "" {
+			if err := os.WriteFile(n.Path(pid, "loginuid"), []byte(c.login), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		its := slices.ContainsFunc(n.Own(1001), func(p process.ID) bool { return p.PID == pid })
+		if its != c.want {
+			t.Errorf("uid %d with the login %q in %s: %t", c.uid, c.login, c.cgroup, its)
+		}
 	}
 }
 

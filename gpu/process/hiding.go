@@ -39,7 +39,7 @@ func filesOnTheirWay(fdinfo []byte) bool {
 	return ok && !bytes.HasPrefix(value, []byte("0\n"))
 }
 
-// MayMap says whether a process has a mapping of a file, or of a ring of io_uring or aio, which keep files open as well.
+// MayMap says whether a process has a mapping of a file, or of a ring of io_uring or aio, which keeps files open, too.
 // Where that cannot be read, it may. A process can hold the caller for as long as it likes.
 func MayMap(fs FS, pid int, file File) bool {
 	maps, err := os.ReadFile(fs.Path(pid, "maps"))

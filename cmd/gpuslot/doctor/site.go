@@ -168,7 +168,7 @@ func checkContainers(f facts) []Finding {
 			fmt.Sprintf("%s = strcat(<yours>, $(GPUSLOT_BIND_EXPR)), or htcondor.supervise = true", settingBinds)})
 	}
 	if len(found) == 0 {
-		return fine(check, "HTCondor starts no docker, and its settings of Singularity name the pipe directory, or supervise does")
+		return fine(check, "HTCondor starts no docker, and its settings name the pipe directory, or supervise does")
 	}
 	return found
 }
