@@ -190,23 +190,29 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 }
 
 // KillOutside kills processes of users that are no MPS clients and of no job. No neighbour suffers from
-// that. Those that come again are in the next sample. If a keeper is known, so is all that this account runs outside
-// of jobs: one of these keeps what another had on the GPU at its end, by files that nobody else sees.
-func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, keeper starter.Account) {
+// that. Those that come again are in the next sample. It kills all that keepers run outside of jobs as well: of each
+// account one keeps what another had on the GPU at its end, by files that nobody else sees.
+func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, keepers []starter.Account) {
 	e.once(killing{gpu: u}, func() {
 		for _, p := range all {
 			e.killOutside(u, p, e.Users.OfUser)
 		}
-		if !keeper.Known {
-			return
-		}
-		for _, p := range e.Users.Own(keeper.UID) {
-			e.killOutside(u, p, func(int) bool { return true })
-		}
-		if err := e.killSlice(keeper.UID); err != nil {
-			e.Log.Error("what an account runs outside of jobs was not all killed", "gpu", u, "uid", keeper.UID, "err", err)
+		for _, of := range keepers {
+			if of.Known {
+				e.killAll(u, of.UID)
+			}
 		}
 	})
+}
+
+// killAll kills all that an account runs outside of jobs.
+func (e *Ender) killAll(u gpu.UUID, uid uint32) {
+	for _, p := range e.Users.Own(uid) {
+		e.killOutside(u, p, func(int) bool { return true })
+	}
+	if err := e.killSlice(uid); err != nil {
+		e.Log.Error("what an account runs outside of jobs was not all killed", "gpu", u, "uid", uid, "err", err)
+	}
 }
 
 // killSlice kills all in the cgroup that systemd has for an account's sessions and services, also what forks without

@@ -233,7 +233,7 @@ func TestKillOutside(t *testing.T) {
 	}
 	var log strings.Builder
 	n.Log = slog.New(slog.NewTextHandler(&log, nil))
-	n.KillOutside(uuid(0), all, starter.Account{})
+	n.KillOutside(uuid(0), all, nil)
 	n.Wait()
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "was killed") {
 		t.Errorf("logged: %s", got)
@@ -271,12 +271,12 @@ func TestKillKeeper(t *testing.T) {
 	}
 	var log strings.Builder
 	n.Log = slog.New(slog.NewTextHandler(&log, nil))
-	n.KillOutside(uuid(0), nil, starter.Account{UID: 1000})
+	n.KillOutside(uuid(0), nil, []starter.Account{{UID: 1000}})
 	n.Wait()
 	if got := log.String(); got != "" {
 		t.Errorf("of an account that is not known: %s", got)
 	}
-	n.KillOutside(uuid(0), nil, starter.Account{UID: 1000, Known: true})
+	n.KillOutside(uuid(0), nil, []starter.Account{{UID: 1000, Known: true}})
 	n.Wait()
 	for i, c := range sleeps {
 		_ = c.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
@@ -300,7 +300,7 @@ func TestKillSlice(t *testing.T) {
 		n := newNode(t)
 		n.proc.Add(proctree.Process{PID: 9, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: c.daemons})
 		file := filepath.Join(n.Root, "user.slice/user-1000.slice/cgroup.kill")
-		n.KillOutside(uuid(0), nil, starter.Account{UID: 1000, Known: true}) // it has none, which is no error
+		n.KillOutside(uuid(0), nil, []starter.Account{{UID: 1000, Known: true}}) // it has none, which is no error
 		n.Wait()
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -310,12 +310,12 @@ func TestKillSlice(t *testing.T) {
 		}
 		var log strings.Builder
 		n.Log = slog.New(slog.NewTextHandler(&log, nil))
-		n.KillOutside(uuid(0), nil, starter.Account{UID: 1000})
+		n.KillOutside(uuid(0), nil, []starter.Account{{UID: 1000}})
 		n.Wait()
 		if got, _ := os.ReadFile(file); len(got) > 0 {
 			t.Errorf("%s: killed for an account that is not known", name)
 		}
-		n.KillOutside(uuid(0), nil, starter.Account{UID: 1000, Known: true})
+		n.KillOutside(uuid(0), nil, []starter.Account{{UID: 1000, Known: true}})
 		n.Wait()
 		if got, _ := os.ReadFile(file); string(got) != c.want || (c.want == "") != strings.Contains(log.String(), "HTCondor runs in") {
 			t.Errorf("%s: wrote %q, logged %s", name, got, &log)
@@ -348,7 +348,7 @@ func TestKillsDelayNoSample(t *testing.T) {
 	f.Starter, f.PIDs, f.Beside = s, nil, []int{sleeps[1].Process.Pid}
 	outside := process.ID{PID: sleeps[0].Process.Pid, Started: proctree.StartOf(sleeps[0].Process.Pid)}
 	for range 3 {
-		n.KillOutside(uuid(0), []process.ID{outside}, starter.Account{})
+		n.KillOutside(uuid(0), []process.ID{outside}, nil)
 		n.Punish(t.Context(), f)
 	}
 	kills := 0

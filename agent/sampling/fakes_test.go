@@ -145,8 +145,8 @@ func (n *fakeNode) EndOutside(_ context.Context, u gpu.UUID, pids []int) {
 	n.ends[u] = append(n.ends[u], pids...)
 }
 
-func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID, keeper starter.Account) {
-	if keeper.Known {
+func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID, keepers []starter.Account) {
+	for _, keeper := range keepers {
 		n.keepers = append(n.keepers, keeper.UID)
 	}
 	if n.kills == nil {

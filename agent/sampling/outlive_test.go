@@ -115,6 +115,15 @@ func TestKeptAfterItsEnd(t *testing.T) {
 		if n.sample(t); !slices.Equal(n.keepers, want) {
 			t.Errorf("several %t: killed %v", several, n.keepers)
 		}
+		if !several { // who comes later has not started it
+			n.job(300, "slot1_3", uuid(0))
+			n.running[0].Account = starter.Account{UID: 1002, Known: true}
+			want = append(want, 1000)
+			if n.sample(t); !slices.Equal(n.keepers, want) {
+				t.Errorf("beside a later account's job: killed %v", n.keepers)
+			}
+			n.running = nil
+		}
 		if why := n.loop.Blocked(n.node, uuid(1)); why != "" || len(n.punished) > 0 {
 			t.Errorf("the other GPU: %q, %d jobs are held", why, len(n.punished))
 		}

@@ -135,33 +135,43 @@ func outside(n Node, snap *usage.Snapshot, g *plan.GPU, ofUser map[process.ID]bo
 	return clients, others
 }
 
-// keeper is the account that keeps something on a GPU, if that is known: the GPU has listed a process of no job for
-// several samples after its end. Another process has files of it then. By which, and where, the driver and /proc do not
-// say: they may be on their way through a socket. It is known where jobs of one account alone were on the GPU since
-// it last listed no such process.
-func (l *looks) keeper(snap *usage.Snapshot, g *plan.GPU, running []jobs.Job) starter.Account {
+// accounts are those of jobs.
+type accounts map[starter.Account]bool
+
+// keepers are the accounts that keep something on a GPU, where that is known: the GPU has listed a process of no job
+// for several samples after its end. Another process has files of it then. By which, and where, the driver and /proc
+// do not say: they may be on their way through a socket. It is known where jobs of one account alone were on the GPU
+// when it first listed that process after its end, and in the sample before.
+func (l *looks) keepers(snap *usage.Snapshot, g *plan.GPU, running []jobs.Job) (found []starter.Account) {
 	d, _ := snap.Device(Device(g))
 	l.mu.Lock()
-	accounts := map[starter.Account]bool{}
-	if slices.ContainsFunc(d.Processes.Value, func(p usage.Process) bool { return p.Owner == usage.OwnerEnded }) {
-		maps.Copy(accounts, l.accounts[g.UUID])
-	}
+	defer l.mu.Unlock()
+	now := accounts{}
 	for _, j := range running {
 		if j.GPU == g.UUID {
-			accounts[j.Account] = true
+			now[j.Account] = true
 		}
 	}
-	if l.accounts == nil {
-		l.accounts = map[gpu.UUID]map[starter.Account]bool{}
-	}
-	l.accounts[g.UUID] = accounts
-	l.mu.Unlock()
-	if len(accounts) == 1 && limits(g) && l.isUnclear(Device(g)) && slices.ContainsFunc(d.Processes.Value, kept) {
-		for account := range accounts {
-			return account
+	before := l.there[g.UUID]
+	is := there{accounts: now, ended: map[int]accounts{}}
+	for _, p := range d.Processes.Value {
+		if p.Owner != usage.OwnerEnded {
+			continue
+		}
+		if is.ended[p.PID] = before.ended[p.PID]; is.ended[p.PID] == nil {
+			is.ended[p.PID] = maps.Clone(now)
+			maps.Copy(is.ended[p.PID], before.accounts)
+		}
+		its := slices.Collect(maps.Keys(is.ended[p.PID]))
+		if len(its) == 1 && limits(g) && l.unclear[d.Device].closes && kept(p) && !slices.Contains(found, its[0]) {
+			found = append(found, its[0])
 		}
 	}
-	return starter.Account{}
+	if l.there == nil {
+		l.there = map[gpu.UUID]there{}
+	}
+	l.there[g.UUID] = is
+	return found
 }
 
 func kept(p usage.Process) bool { return p.Owner == usage.OwnerEnded && p.Unclear() }

@@ -87,9 +87,9 @@ type Punisher interface {
 	Punish(ctx context.Context, f rules.Finding)
 	// EndOutside ends MPS clients that are of no job.
 	EndOutside(ctx context.Context, u gpu.UUID, pids []int)
-	// KillOutside kills processes of users that are no MPS clients and of no job, and all that an account that keeps
+	// KillOutside kills processes of users that are no MPS clients and of no job, and all that accounts that keep
 	// something on the GPU runs outside of jobs.
-	KillOutside(u gpu.UUID, all []process.ID, keeper starter.Account)
+	KillOutside(u gpu.UUID, all []process.ID, keepers []starter.Account)
 }
 
 // Events are kept for operators; history.Writer is the real one.
@@ -235,8 +235,8 @@ func (l *Loop) Round(ctx context.Context) {
 		if len(clients) > 0 {
 			l.Punisher.EndOutside(ctx, g.UUID, clients)
 		}
-		if keeper := l.looks.keeper(snap, g, running); len(others) > 0 || keeper.Known {
-			l.Punisher.KillOutside(g.UUID, others, keeper)
+		if keepers := l.looks.keepers(snap, g, running); len(others)+len(keepers) > 0 {
+			l.Punisher.KillOutside(g.UUID, others, keepers)
 		}
 	}
 	l.looks.note(snap)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
-	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/backoff"
@@ -29,8 +28,16 @@ type looks struct {
 	// servers is the VRAM of MPS servers in the last samples that showed one.
 	servers map[gpu.UUID][]gpu.MiB
 	unclear map[usage.Device]unclear
-	// accounts are those of the jobs that were on each GPU since it last listed no process that has ended.
-	accounts map[gpu.UUID]map[starter.Account]bool
+	// there is who was on each GPU.
+	there map[gpu.UUID]there
+}
+
+// there is of one GPU.
+type there struct {
+	// accounts are those of the jobs in the last sample, and ended those that may have started each process that is
+	// listed after its end.
+	accounts accounts
+	ended    map[int]accounts
 }
 
 // unclear is of a device on which it is not known whose processes are.

@@ -159,7 +159,7 @@ func checkContainers(f facts) []Finding {
 	if now := f.settings[settingDocker]; now != "" {
 		found = append(found, Finding{Warning, check,
 			fmt.Sprintf("%s is %s, so that HTCondor runs docker jobs on shared GPUs", settingDocker, now),
-			"Their processes count to no job: no budget holds for them, and nobody is told whose they are.",
+			"Their processes count to no job: no budget holds for them, and gpuslot status names them as those of no job.",
 			fmt.Sprintf("take out the line that condor_config_val -verbose %s finds", settingDocker)})
 	}
 	if now := f.settings[settingBinds]; !f.config.HTCondor.Supervise && !strings.Contains(now, f.config.Paths.PipeRoot()) {
