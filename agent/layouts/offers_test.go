@@ -20,13 +20,13 @@ var (
 	wantsOne = condor.Waiting{GPUs: 1, VRAM: 4096, Jobs: 50, Waits: 60}
 )
 
-// halfDay is one GPU on which small jobs of an hour each always wait, beside one that never starts and wants
+// fourHours is one GPU on which small jobs of an hour each always wait, beside one that never starts and wants
 // all of it. It returns for how many of the looks, one each two minutes, it had no job. Whole says whether a
 // job of three minutes has all of it from a look on.
-func halfDay(t *testing.T, waiting []condor.Waiting, whole func(look int) bool) (looks, empty int) {
+func fourHours(t *testing.T, waiting []condor.Waiting, whole func(look int) bool) (looks, empty int) {
 	n := newNode(t, `["1g.5gb*7", "7g.40gb"]`, "repartition = \"auto\"\n[repartition]\nreserve_after = \"30m\"\n")
 	var ends []time.Time
-	for looks = range 12 * 30 {
+	for looks = range 4 * 30 {
 		now := time.Now()
 		for i := len(ends) - 1; i >= 0; i-- {
 			if !now.Before(ends[i]) {
@@ -69,7 +69,7 @@ func TestJobThatNeverStarts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				if looks, empty := halfDay(t, []condor.Waiting{wantsAll, wantsOne}, whole); 10*empty > looks {
+				if looks, empty := fourHours(t, []condor.Waiting{wantsAll, wantsOne}, whole); 10*empty > looks {
 					t.Errorf("empty for %d of %d looks", empty, looks)
 				}
 			})
