@@ -162,7 +162,7 @@ func (e *Ender) Punish(ctx context.Context, f rules.Finding) {
 		return // it has ended
 	}
 	if f.Enforce == config.EnforceKill {
-		e.once(killing{f.Starter, f.GPU}, func() { e.killBeside(f) })
+		e.once(killing{of: f.Starter, gpu: f.GPU}, func() { e.killBeside(f) })
 	}
 	if _, busy := e.punished.LoadOrStore(f.Starter, struct{}{}); busy {
 		return
@@ -193,54 +193,59 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 // that. Those that come again are in the next sample. It kills all that keepers run outside of jobs as well: of each
 // account one keeps what another had on the GPU at its end, by files that nobody else sees.
 func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, keepers []starter.Account) {
-	e.once(killing{gpu: u}, func() {
-		for _, p := range all {
-			e.killOutside(u, p, e.Users.OfUser)
-		}
+	if len(all) > 0 {
+		e.once(killing{gpu: u}, func() {
+			for _, p := range all {
+				e.killOutside(u, p, e.Users.OfUser)
+			}
+		})
+	}
+	if len(keepers) == 0 {
+		return
+	}
+	e.once(killing{gpu: u, keepers: true}, func() {
 		for _, of := range keepers {
-			if of.Known {
-				e.killAll(u, of.UID)
+			if !of.Known {
+				continue
+			}
+			if err := e.killAll(u, of.UID); err != nil {
+				e.Log.Error("what an account runs outside of jobs was not all killed", "gpu", u, "uid", of.UID, "err", err)
 			}
 		}
 	})
 }
 
-// killAll kills all that an account runs outside of jobs.
-func (e *Ender) killAll(u gpu.UUID, uid uint32) {
-	for _, p := range e.Users.Own(uid) {
-		e.killOutside(u, p, func(int) bool { return true })
-	}
-	if err := e.killSlice(uid); err != nil {
-		e.Log.Error("what an account runs outside of jobs was not all killed", "gpu", u, "uid", uid, "err", err)
-	}
-}
-
-// killSlice kills all in the cgroup that systemd has for an account's sessions and services, also what forks without
-// end. HTCondor may run there, as a service of an account's own: then nothing is killed.
-func (e *Ender) killSlice(uid uint32) error {
+// killAll kills all that an account runs outside of jobs: first its sessions and services, which systemd has in one
+// cgroup, so that what forks without end goes, too. HTCondor may run there, as a service of an account's own: then
+// nothing is killed.
+func (e *Ender) killAll(u gpu.UUID, uid uint32) error {
 	slice := fmt.Sprintf("%s/user-%d.slice", starter.UserCgroups[0], uid)
 	daemons, err := e.Users.DaemonCgroups()
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(daemons, func(d string) bool { return strings.HasPrefix(d+"/", slice+"/") }) {
-		return fmt.Errorf("HTCondor runs in %s", slice)
+	if slices.ContainsFunc(daemons, func(d string) bool { return strings.HasPrefix(d+"/", starter.UserCgroups[0]+"/") }) {
+		return fmt.Errorf("HTCondor runs in %s", starter.UserCgroups[0])
 	}
 	f, err := os.OpenFile(path.Join(cmp.Or(e.Root, "/sys/fs/cgroup"), slice, "cgroup.kill"), os.O_WRONLY, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // it has none, or the kernel is older than 5.14
-	}
 	if err == nil {
 		_, err = f.WriteString("1")
 		err = errors.Join(err, f.Close())
+	} else if errors.Is(err, os.ErrNotExist) {
+		err = nil // it has none, or the kernel is older than 5.14
+	}
+	for _, p := range e.Users.Own(uid) {
+		e.killOutside(u, p, func(int) bool { return true })
 	}
 	return err
 }
 
-// killing is who is looked at and killed: what computes beside MPS of a job, or on a GPU outside of all jobs.
+// killing is who is looked at and killed: what computes beside MPS of a job, or on a GPU outside of all jobs, or what
+// accounts run that keep something there.
 type killing struct {
-	of  starter.Starter
-	gpu gpu.UUID
+	of      starter.Starter
+	gpu     gpu.UUID
+	keepers bool
 }
 
 // once does this in the background, unless it still does. A sample does not wait: where a process is, which is asked

@@ -295,9 +295,14 @@ func TestKillSlice(t *testing.T) {
 	}{
 		"HTCondor elsewhere":     {"/system.slice/condor.service", "1"},
 		"HTCondor in that slice": {"/user.slice/user-1000.slice/user@1000.service/condor.service", ""},
-		"in another account's":   {"/user.slice/user-10001.slice/session-1.scope", "1"},
+		"in another account's":   {"/user.slice/user-10001.slice/session-1.scope", ""},
 	} {
 		n := newNode(t)
+		process := exec.Command("sleep", "1000")
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		n.proc.Add(proctree.Process{PID: process.Process.Pid, Parent: 1, Comm: "sleep", UID: 1000, Cgroup: "/system.slice/cron.service"})
 		n.proc.Add(proctree.Process{PID: 9, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: c.daemons})
 		file := filepath.Join(n.Root, "user.slice/user-1000.slice/cgroup.kill")
 		n.KillOutside(uuid(0), nil, []starter.Account{{UID: 1000, Known: true}}) // it has none, which is no error
@@ -319,6 +324,11 @@ func TestKillSlice(t *testing.T) {
 		n.Wait()
 		if got, _ := os.ReadFile(file); string(got) != c.want || (c.want == "") != strings.Contains(log.String(), "HTCondor runs in") {
 			t.Errorf("%s: wrote %q, logged %s", name, got, &log)
+		}
+		_ = process.Process.Signal(syscall.SIGTERM)
+		_ = process.Wait()
+		if got := process.ProcessState.Sys().(syscall.WaitStatus).Signal(); (got == syscall.SIGKILL) != (c.want != "") {
+			t.Errorf("%s: a process of the account's elsewhere ended by %v", name, got)
 		}
 	}
 }

@@ -70,9 +70,10 @@ const (
 
 // keeping is what is known of one device.
 type keeping struct {
-	// base is the unlisted memory that the device itself uses: no process could keep it. more is the unlisted memory
-	// beyond base, 0 if it is within the tolerance.
+	// base is the unlisted memory that the device itself uses: no process could keep it, or it was there when gpuslotd
+	// first saw the device (begun). more is the unlisted memory beyond base, 0 if it is within the tolerance.
 	base, more gpu.Bytes
+	begun      bool
 	// jobs are those on the device, and outside what their accounts run outside of jobs.
 	jobs    map[starter.Starter]*holding
 	outside holding
@@ -87,9 +88,9 @@ type keeping struct {
 func (k *keeping) one() bool { return len(k.accounts) == 1 }
 
 // own says that the memory is the device's own: all looks were clear, and the account that may have hidden it has no
-// job there, nor anything outside that may keep it.
+// job there, nor anything outside of jobs after it was killed.
 func (k *keeping) own(clear bool) bool {
-	return k.more > 0 && clear && (!k.one() || len(k.jobs) == 0 && k.outside.looks >= outsideAfter)
+	return k.more > 0 && clear && (!k.one() || k.left > searchFor)
 }
 
 // accountsFor is more samples than the memory of a job that ends needs to show: it is the least of several readings.
@@ -230,10 +231,13 @@ func (k *keeping) take(unlisted gpu.Measured[gpu.Bytes]) {
 	if !unlisted.Known {
 		return
 	}
+	if !k.begun {
+		k.base, k.begun = unlisted.Value, true
+	}
 	if k.more = max(unlisted.Value, k.base) - k.base; usage.Unlisted(gpu.Known(k.more)) {
 		return
 	}
-	*k = keeping{base: min(k.base, unlisted.Value), accounts: k.accounts}
+	*k = keeping{base: min(k.base, unlisted.Value), begun: true, accounts: k.accounts}
 	for uid := range k.accounts {
 		k.accounts[uid]--
 	}
@@ -284,8 +288,24 @@ func (k *keeping) ask(looks Looks, u gpu.UUID, running []jobs.Job, listed []proc
 // May says whether somebody may keep memory of a device.
 func (w *Watch) May(g GPU) bool { return w.on[g] != nil && w.on[g].more > 0 }
 
-// searchFor is for how many samples a device may wait, after its last job, for who keeps memory of it to be found.
-const searchFor = 3 * outsideAfter
+// searchFor is for how many samples after its last job a device waits for its memory. From killAfter on, all that its
+// account runs outside of jobs is killed, because the file may be hidden: in a socket, a mapping, an io_uring.
+const (
+	killAfter = 2 * outsideAfter
+	searchFor = 3 * outsideAfter
+)
+
+// Hides is the account that hides what is kept of a device, as far as can be known: all jobs there were of this one,
+// and nothing that they left is seen to keep it.
+func (w *Watch) Hides(g GPU) (uid uint32, is bool) {
+	k := w.on[g]
+	if k == nil || k.more == 0 || !k.one() || k.left <= killAfter || k.left > searchFor {
+		return 0, false
+	}
+	for uid = range k.accounts {
+	}
+	return uid, true
+}
 
 // Searches says that who may keep memory of a device without a job is looked for: a job of another account would make
 // it impossible to say whose it is.

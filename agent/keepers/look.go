@@ -28,7 +28,7 @@ type Holder struct {
 	process.ID
 	// With are the listed processes that share its open files: it is a fork of theirs. Own: no listed process
 	// has one of its files. One that called cuInit, and made no context, is such a process, too. Unknown: that cannot
-	// be seen (the kernel may have no kcmp), or it may have open files where no look finds them.
+	// be seen (the kernel may have no kcmp).
 	With    []process.ID
 	Own     bool
 	Unknown bool
@@ -82,7 +82,7 @@ func (k Finder) ofJob(s starter.Starter) (pids []int, err error) {
 	}
 	all, err := k.PIDs()
 	users := starter.Users{Node: k.Node}
-	return slices.DeleteFunc(all, func(pid int) bool { return !users.OfAccount(pid) || !k.RunsBelow(pid, s) }), err
+	return slices.DeleteFunc(all, func(pid int) bool { return !users.AccountOf(pid).Known || !k.RunsBelow(pid, s) }), err
 }
 
 // OutsideJobs begins a look at what these accounts run outside of all jobs.
@@ -95,38 +95,9 @@ func (k Finder) OutsideJobs(uids []uint32, listed []process.ID) deep.Looking[Hel
 			return no != nil || !slices.Contains(uids, of.Real)
 		})
 		held, users := k.among(its, listed, err), starter.Users{Node: k.Node}
-		others := func(h Holder) bool { return !users.OfUser(h.PID) }
-		held.Holders = slices.DeleteFunc(append(held.Holders, k.hiding(its, listed)...), others)
+		held.Holders = slices.DeleteFunc(held.Holders, func(h Holder) bool { return !users.OfUser(h.PID) })
 		return held
 	})
-}
-
-// mostHeld is how many processes may hold a look at their mappings at a time.
-const mostHeld = 8
-
-// hiding are the processes that may have open files of the memory manager's node where no look finds them.
-func (k Finder) hiding(pids []int, listed []process.ID) (found []Holder) {
-	node, err := deviceAt(k.memory())
-	held := 0
-	for _, pid := range pids[:min(len(pids), mostHolding)] {
-		s, no := k.Stat(pid)
-		if err != nil || no != nil || slices.Contains(listed, s.ID) {
-			continue
-		}
-		may := held == mostHeld || process.MayHide(k.FS, pid, mostHolding)
-		if !may {
-			key := fmt.Sprint("mappings of ", k.Root, " ", s.PID, " ", s.Started)
-			maps := deep.Begin(key, func() bool { return process.MayMap(k.FS, pid, node) })
-			var done bool
-			if may, done = maps.Within(deep.Brief); !done {
-				held, may = held+1, true
-			}
-		}
-		if may && k.Runs(s.ID) {
-			found = append(found, Holder{ID: s.ID, Unknown: true})
-		}
-	}
-	return found
 }
 
 // memory is the memory manager's node.

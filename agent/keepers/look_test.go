@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -77,49 +75,6 @@ func TestLook(t *testing.T) {
 	k.Memory = "/dev"
 	if held := k.among(all, nil, nil); held.Err == nil {
 		t.Error("no device, and no error")
-	}
-}
-
-// TestHiding: a process with a file on its way through a socket, or with a mapping of the node, may keep memory.
-func TestHiding(t *testing.T) {
-	k := Finder{Memory: "/dev/zero", Control: "/dev/full"}
-	node, err := os.Open(k.Memory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = node.Close() }()
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Sendmsg(ends[0], []byte("x"), unix.UnixRights(int(node.Fd())), nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	queue := os.NewFile(uintptr(ends[1]), "queue")
-	hides := exec.CommandContext(t.Context(), "sleep", "600")
-	hides.ExtraFiles = []*os.File{queue}
-	if err := hides.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = hides.Process.Kill(); _ = hides.Wait() }()
-	_, _ = queue.Close(), unix.Close(ends[0])
-	found := func(pid int) bool {
-		all := k.hiding([]int{pid}, nil)
-		return len(all) == 1 && all[0].PID == pid && all[0].May() && !all[0].Own
-	}
-	if !found(hides.Process.Pid) {
-		t.Error("not found with a file on its way")
-	}
-	if found(os.Getpid()) {
-		t.Error("found without a mapping")
-	}
-	mapping, err := unix.Mmap(int(node.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Munmap(mapping) }()
-	if !found(os.Getpid()) {
-		t.Error("not found with a mapping")
 	}
 }
 

@@ -43,6 +43,7 @@ func keptNode(t *testing.T) (*fakeNode, *fakeKeepers, [2]jobs.Job) {
 		n.running[i].Account = starter.Account{UID: uint32(1000 + i), Known: true}
 	}
 	n.unlisted(0)
+	n.samples(t, 3) // three readings show it
 	return n, f, its
 }
 
@@ -267,15 +268,38 @@ func TestSearchOutsideOfJobs(t *testing.T) {
 	if why := n.loop.Blocked(n.node, uuid(0)); !strings.Contains(why, "looks for a few seconds") {
 		t.Errorf("open while it is looked for: %q", why)
 	}
-	n.samples(t, 10)
+	n.samples(t, 20)
 	if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
 		t.Errorf("closed after the search: %s", why)
 	}
-	n.punished = nil
+	if len(n.keepers) == 0 || slices.ContainsFunc(n.keepers, func(uid uint32) bool { return uid != 1000 }) {
+		t.Errorf("all is killed that %v run outside of jobs", n.keepers)
+	}
+	n.punished, n.keepers = nil, nil
 	n.job(300, "slot1_3", uuid(0))
 	n.running[0].Account = starter.Account{UID: 1001, Known: true}
 	if n.samples(t, 20); len(n.held()) > 0 {
 		t.Errorf("held %v for what an account left", n.held())
+	}
+	if len(n.keepers) > 0 {
+		t.Errorf("killed what %v run after the search", n.keepers)
+	}
+}
+
+// TestKeptBeforeTheStart: what a device uses when gpuslotd first sees it counts for no job that runs there then.
+func TestKeptBeforeTheStart(t *testing.T) {
+	n, f, its := keptNode(t)
+	n.running[1].Account = n.running[0].Account
+	n.unlisted(10000)
+	n.samples(t, 3)
+	n.loop.keepers = keepers.New(f, n.loop.Processes.Runs) // it starts again
+	f.jobs[its[0].Starter] = held(holder(111))
+	if n.samples(t, 20); len(n.held()) > 0 {
+		t.Errorf("held %v for what was there before", n.held())
+	}
+	n.unlisted(20000)
+	if n.samples(t, 20); !slices.Equal(n.held(), []string{"slot1_1"}) {
+		t.Errorf("held %v for what came later", n.held())
 	}
 }
 

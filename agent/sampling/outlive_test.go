@@ -130,11 +130,41 @@ func TestKeptAfterItsEnd(t *testing.T) {
 		n.readings[0] = reading(uuid(0))
 		n.sample(t)
 		n.readings[0] = reading(uuid(0), uses(998, 1))
+		n.keepers = nil
 		for range 2 * unclearAfter {
 			n.sample(t)
 		}
-		if !slices.Equal(n.keepers, want) {
-			t.Errorf("several %t: killed %v, of a job from before", several, n.keepers)
+		if several != (len(n.keepers) == 0) || slices.ContainsFunc(n.keepers, func(uid uint32) bool { return uid != 1002 }) {
+			t.Errorf("several %t: killed %v, which is not the account of the last job", several, n.keepers)
+		}
+	}
+}
+
+// TestWhoseEndedProcess: a process that a sample saw alive is its own account's after its end, whoever has jobs there.
+func TestWhoseEndedProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		uid  uint32
+		job  bool
+		want []uint32
+	}{
+		"a stranger's beside a job": {2000, true, []uint32{2000}},
+		"a stranger's, without one": {2000, false, []uint32{2000}},
+		"root's beside a job":       {0, true, nil},
+	} {
+		n := newNode(t, 1)
+		if c.job {
+			n.job(100, "slot1_1", uuid(0))
+			n.running[0].Account = starter.Account{UID: 1000, Known: true}
+		}
+		n.proc.Add(proctree.Process{PID: 301, Parent: 1, Comm: "x", UID: c.uid, Cgroup: "/user.slice/user-2000.slice/session-1.scope"})
+		n.readings[0] = reading(uuid(0), uses(301, 1000))
+		n.sample(t)
+		n.proc.End(301)
+		for range 2 * unclearAfter {
+			n.sample(t)
+		}
+		if !slices.Equal(slices.Compact(n.keepers), c.want) {
+			t.Errorf("%s: killed what %v run", name, n.keepers)
 		}
 	}
 }

@@ -138,39 +138,74 @@ func outside(n Node, snap *usage.Snapshot, g *plan.GPU, ofUser map[process.ID]bo
 // accounts are those of jobs.
 type accounts map[starter.Account]bool
 
-// keepers are the accounts that keep something on a GPU, where that is known: the GPU has listed a process of no job
-// for several samples after its end. Another process has files of it then. By which, and where, the driver and /proc
-// do not say: they may be on their way through a socket. It is known where jobs of one account alone were on the GPU
-// when it first listed that process after its end, and in the sample before.
-func (l *looks) keepers(snap *usage.Snapshot, g *plan.GPU, running []jobs.Job) (found []starter.Account) {
-	d, _ := snap.Device(Device(g))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := accounts{}
+// there is who was on one GPU at a sample.
+type there struct {
+	// now are the accounts of the jobs, and last those of the last jobs. alive are the accounts of its processes, and
+	// ended those that may have started each process that is listed after its end.
+	now, last accounts
+	alive     map[int]starter.Account
+	ended     map[int]accounts
+}
+
+// next is who is there after another sample.
+func (t there) next(of Users, d usage.DeviceUsage, g *plan.GPU, running []jobs.Job) there {
+	is := there{now: accounts{}, alive: map[int]starter.Account{}, ended: map[int]accounts{}}
 	for _, j := range running {
 		if j.GPU == g.UUID {
-			now[j.Account] = true
+			is.now[j.Account] = true
 		}
 	}
-	before := l.there[g.UUID]
-	is := there{accounts: now, ended: map[int]accounts{}}
+	if is.last = is.now; len(is.now) == 0 {
+		is.last = t.last
+	}
 	for _, p := range d.Processes.Value {
-		if p.Owner != usage.OwnerEnded {
-			continue
+		switch {
+		case p.Owner != usage.OwnerEnded:
+			is.alive[p.PID] = of.AccountOf(p.PID)
+		case t.ended[p.PID] != nil:
+			is.ended[p.PID] = t.ended[p.PID]
+		default:
+			is.ended[p.PID] = t.startedBy(p.PID, is)
 		}
-		if is.ended[p.PID] = before.ended[p.PID]; is.ended[p.PID] == nil {
-			is.ended[p.PID] = maps.Clone(now)
-			maps.Copy(is.ended[p.PID], before.accounts)
-		}
+	}
+	return is
+}
+
+// startedBy are the accounts that may have started a process which is listed after its end for the first time.
+func (t there) startedBy(pid int, now there) accounts {
+	if a, seen := t.alive[pid]; seen {
+		return accounts{a: true}
+	}
+	all := maps.Clone(now.now)
+	maps.Copy(all, t.now)
+	if len(all) == 0 {
+		maps.Copy(all, t.last)
+	}
+	return all
+}
+
+// keepersOn are the accounts that keep something on a GPU, where that is known: the GPU has listed a process of no job
+// for several samples after its end. Another process has files of it then. By which, and where, the driver and /proc
+// do not say: they may be on their way through a socket. Its account is that process's, if a sample saw it alive, or
+// that of all jobs on the GPU then, or of the last ones.
+func keepersOn(l *Loop, snap *usage.Snapshot, g *plan.GPU, running []jobs.Job) (found []starter.Account) {
+	d, _ := snap.Device(Device(g))
+	l.looks.mu.Lock()
+	defer l.looks.mu.Unlock()
+	is := l.looks.there[g.UUID].next(l.Users, d, g, running)
+	if l.looks.there == nil {
+		l.looks.there = map[gpu.UUID]there{}
+	}
+	l.looks.there[g.UUID] = is
+	if !limits(g) || !l.looks.unclear[d.Device].closes {
+		return nil
+	}
+	for _, p := range d.Processes.Value {
 		its := slices.Collect(maps.Keys(is.ended[p.PID]))
-		if len(its) == 1 && limits(g) && l.unclear[d.Device].closes && kept(p) && !slices.Contains(found, its[0]) {
+		if len(its) == 1 && its[0].Known && kept(p) && !slices.Contains(found, its[0]) {
 			found = append(found, its[0])
 		}
 	}
-	if l.there == nil {
-		l.there = map[gpu.UUID]there{}
-	}
-	l.there[g.UUID] = is
 	return found
 }
 

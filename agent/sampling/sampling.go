@@ -60,8 +60,8 @@ type Users interface {
 	Leaf(pid int) (starter.Leaf, error)
 	// OfUser says whether a process runs in a session or a service of a user, outside of all jobs.
 	OfUser(pid int) bool
-	// OfAccount says at once whether a process runs as an account other than root's and the agent's.
-	OfAccount(pid int) bool
+	// AccountOf is the account of a process, at once; none is known of root's and the agent's.
+	AccountOf(pid int) starter.Account
 }
 
 // Daemons are the control daemons; mps.Daemons is the real one.
@@ -235,7 +235,11 @@ func (l *Loop) Round(ctx context.Context) {
 		if len(clients) > 0 {
 			l.Punisher.EndOutside(ctx, g.UUID, clients)
 		}
-		if keepers := l.looks.keepers(snap, g, running); len(others)+len(keepers) > 0 {
+		keepers := keepersOn(l, snap, g, running)
+		if uid, hides := l.keepers.Hides(keptOn(g)); hides {
+			keepers = append(keepers, starter.Account{UID: uid, Known: true})
+		}
+		if len(others)+len(keepers) > 0 {
 			l.Punisher.KillOutside(g.UUID, others, keepers)
 		}
 	}

@@ -32,14 +32,6 @@ type looks struct {
 	there map[gpu.UUID]there
 }
 
-// there is of one GPU.
-type there struct {
-	// accounts are those of the jobs in the last sample, and ended those that may have started each process that is
-	// listed after its end.
-	accounts accounts
-	ended    map[int]accounts
-}
-
 // unclear is of a device on which it is not known whose processes are.
 type unclear struct {
 	// samples goes up by one in a sample with such a process, and down by one in a sample without: from 0 to

@@ -1,7 +1,6 @@
 package starter
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -11,8 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// UserCgroups are where systemd keeps sessions and service managers of users, and where cron and at
-// run programs of users that get no session. They are below the mount of cgroup v2.
+// UserCgroups, below the mount of cgroup v2, are those of users' sessions and service managers, and of cron and at.
 var UserCgroups = []string{
 	"/user.slice", "/system.slice/cron.service", "/system.slice/crond.service", "/system.slice/atd.service",
 }
@@ -20,19 +18,22 @@ var UserCgroups = []string{
 // Users finds the processes that users run outside of all jobs.
 type Users struct{ Node }
 
-// OfAccount says at once whether a process runs as an account other than root's and the agent's, in a job or not.
-func (n Users) OfAccount(pid int) bool {
+// AccountOf is at once the account of a process, in a job or not: that which logged in, or else the real one. It is not
+// Known of root's and the agent's processes.
+func (n Users) AccountOf(pid int) Account {
 	uids, err := n.UIDs(pid)
-	return err == nil && !n.trusts(uids.Real)
+	a := Account{UID: uids.Real, Known: err == nil && !n.trusts(uids.Real)}
+	if login := process.LoginUID(n.FS, pid); login != process.NoLogin && !n.trusts(login) {
+		a.UID = login
+	}
+	return a
 }
 
 // OfUser says whether a process runs in one of UserCgroups, as an account other than root's and the agent's, or was
-// left in a cgroup of HTCondor's daemons by users' code there. One in no slot, and in a cgroup so deep that the kernel
-// does not show its path, runs there, too: only who was given a cgroup makes such a one. So does one with cgroups of
-// version 1 whose tracer keeps dead threads: only on purpose (process.ErrDeadThreads). A slot that only may hold it
-// keeps it from nothing: ask first whether the process counts for a job.
+// left in a cgroup of HTCondor's daemons by users' code there. Two do so only on purpose: one in no slot, so deep that
+// the kernel does not show its path, and one with ErrDeadThreads. Ask first whether the process counts for a job.
 func (n Users) OfUser(pid int) bool {
-	return n.OfAccount(pid) && n.outside(pid) // in this order: the kernel may take long to say where it is
+	return n.AccountOf(pid).Known && n.outside(pid) // in this order: the second may take long
 }
 
 func (n Users) outside(pid int) bool {
@@ -51,8 +52,7 @@ func (n Users) Own(uid uint32) (found []process.ID) {
 	pids, _ := n.PIDs() // those that are not listed are found by the next look
 	for _, pid := range pids {
 		p, err := n.Stat(pid) // first: the PID may soon be another process's
-		uids, no := n.UIDs(pid)
-		if own := uids.Real == uid || process.LoginUID(n.FS, pid) == uid; own && cmp.Or(err, no) == nil && n.outside(pid) {
+		if err == nil && n.AccountOf(pid).UID == uid && n.outside(pid) {
 			found = append(found, p.ID)
 		}
 	}
@@ -71,7 +71,7 @@ func (n Users) left(pid int, cgroup string) bool {
 		return false
 	}
 	for i, p := range line { // a control daemon of root's has started its MPS servers
-		if _, err := n.daemon(p.PID, starterProgram, startdProgram); err == nil || i > 0 && !n.OfAccount(p.PID) {
+		if _, err := n.daemon(p.PID, starterProgram, startdProgram); err == nil || i > 0 && !n.AccountOf(p.PID).Known {
 			return false
 		}
 	}

@@ -35,11 +35,11 @@ func TestOfUser(t *testing.T) {
 		if got := n.OfUser(300 + i); got != c.want {
 			t.Errorf("uid %d in %s: %t", c.uid, c.cgroup, got)
 		}
-		if got := n.OfAccount(300 + i); got != (c.uid != 0) {
+		if got := n.AccountOf(300 + i).Known; got != (c.uid != 0) {
 			t.Errorf("uid %d: of an account: %t", c.uid, got)
 		}
 	}
-	if n.OfUser(999) || n.OfAccount(999) {
+	if n.OfUser(999) || n.AccountOf(999).Known {
 		t.Error("a process that has ended")
 	}
 }

@@ -31,7 +31,7 @@ const interval = time.Second
 // signals in ioctl and open, and all threads without work are in futex or epoll_pwait.
 var calls = []int{
 	unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_WRITE, unix.SYS_CLOSE,
-	unix.SYS_GETDENTS64, unix.SYS_READLINKAT, unix.SYS_STATX,
+	unix.SYS_GETDENTS64, unix.SYS_READLINKAT, unix.SYS_STATX, unix.SYS_KCMP,
 	unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_SENDTO,
 }
 
