@@ -82,7 +82,10 @@ func (k Finder) ofJob(s starter.Starter) (pids []int, err error) {
 	}
 	all, err := k.PIDs()
 	users := starter.Users{Node: k.Node}
-	return slices.DeleteFunc(all, func(pid int) bool { return !users.AccountOf(pid).Known || !k.RunsBelow(pid, s) }), err
+	return slices.DeleteFunc(all, func(pid int) bool {
+		a, _ := users.AccountOf(pid)
+		return !a.Known || !k.RunsBelow(pid, s)
+	}), err
 }
 
 // OutsideJobs begins a look at what these accounts run outside of all jobs.

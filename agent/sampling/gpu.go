@@ -209,7 +209,7 @@ func (l *Loop) Uses(u gpu.UUID) Uses {
 	// callers want this, and none may wait for the kernel.
 	for _, p := range d.Listed {
 		counted := slices.ContainsFunc(d.Processes.Value, func(o usage.Process) bool { return o.PID == p.PID })
-		if p.Graphics && !counted && l.Users.AccountOf(p.PID).Known {
+		if a, _ := l.Users.AccountOf(p.PID); p.Graphics && !counted && a.Known {
 			out.Strangers = append(out.Strangers, shown(p, ""))
 		}
 	}

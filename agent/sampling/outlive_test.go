@@ -140,26 +140,41 @@ func TestKeptAfterItsEnd(t *testing.T) {
 	}
 }
 
-// TestWhoseEndedProcess: a process that a sample saw alive is its own account's after its end, whoever has jobs there.
+// TestWhoseEndedProcess: a process that a sample saw alive is after its end its job's account's, or its own account's if
+// it was of no job. It cannot change that, and who else has jobs there counts nothing.
 func TestWhoseEndedProcess(t *testing.T) {
+	const session = "/user.slice/user-2000.slice/session-1.scope"
+	slot := proctree.CgroupOf("slot1_1")
 	for name, c := range map[string]struct {
-		uid  uint32
-		job  bool
-		want []uint32
+		cgroup      string
+		first, then uint32 // its real uid
+		job         bool
+		want        []uint32
 	}{
-		"a stranger's beside a job": {2000, true, []uint32{2000}},
-		"a stranger's, without one": {2000, false, []uint32{2000}},
-		"root's beside a job":       {0, true, nil},
+		"a stranger's beside a job":       {session, 2000, 2000, true, []uint32{2000}},
+		"a stranger's, without one":       {session, 2000, 2000, false, []uint32{2000}},
+		"root's beside a job":             {session, 0, 0, true, nil},
+		"a job's":                         {slot, 1000, 1000, true, []uint32{1000}},
+		"a job's as another of its range": {slot, 100123, 100123, true, []uint32{1000}},
+		"a job's as root (sudo)":          {slot, 0, 0, true, []uint32{1000}},
+		"one that changes its account":    {session, 2000, 100123, false, []uint32{2000}},
 	} {
 		n := newNode(t, 1)
 		if c.job {
-			n.job(100, "slot1_1", uuid(0))
+			j := n.job(100, "slot1_1", uuid(0))
 			n.running[0].Account = starter.Account{UID: 1000, Known: true}
+			if c.cgroup == slot {
+				n.starters[301] = j.Starter
+			}
 		}
-		n.proc.Add(proctree.Process{PID: 301, Parent: 1, Comm: "x", UID: c.uid, Cgroup: "/user.slice/user-2000.slice/session-1.scope"})
-		n.readings[0] = reading(uuid(0), uses(301, 1000))
-		n.sample(t)
+		for _, uid := range []uint32{c.first, c.then} {
+			n.proc.Add(proctree.Process{PID: 301, Parent: 1, Comm: "x", UID: uid, Cgroup: c.cgroup})
+			n.readings[0] = reading(uuid(0), uses(301, 1000))
+			n.sample(t)
+		}
 		n.proc.End(301)
+		n.proc.End(100)
+		n.running, n.starters = nil, map[int]starter.Starter{}
 		for range 2 * unclearAfter {
 			n.sample(t)
 		}

@@ -140,18 +140,26 @@ type accounts map[starter.Account]bool
 
 // there is who was on one GPU at a sample.
 type there struct {
-	// now are the accounts of the jobs, and last those of the last jobs. alive are the accounts of its processes, and
-	// ended those that may have started each process that is listed after its end.
+	// now are the accounts of the jobs, and last those of the last jobs. alive are its processes by their PIDs, and
+	// ended the accounts that may have started each process that is listed after its end.
 	now, last accounts
-	alive     map[int]starter.Account
+	alive     map[int]live
 	ended     map[int]accounts
+}
+
+// live is a process that a sample saw alive, with its account: that of its job, or the real one that it had first.
+// It is not Known of root's.
+type live struct {
+	started uint64
+	account starter.Account
 }
 
 // next is who is there after another sample.
 func (t there) next(of Users, d usage.DeviceUsage, g *plan.GPU, running []jobs.Job) there {
-	is := there{now: accounts{}, alive: map[int]starter.Account{}, ended: map[int]accounts{}}
+	is := there{now: accounts{}, alive: map[int]live{}, ended: map[int]accounts{}}
+	bySlot := map[usage.SlotKey]starter.Account{}
 	for _, j := range running {
-		if j.GPU == g.UUID {
+		if bySlot[rules.SlotKey(j.Starter)] = j.Account; j.GPU == g.UUID {
 			is.now[j.Account] = true
 		}
 	}
@@ -161,7 +169,9 @@ func (t there) next(of Users, d usage.DeviceUsage, g *plan.GPU, running []jobs.J
 	for _, p := range d.Processes.Value {
 		switch {
 		case p.Owner != usage.OwnerEnded:
-			is.alive[p.PID] = of.AccountOf(p.PID)
+			if l, known := t.alive[p.PID].next(of, p, bySlot); known {
+				is.alive[p.PID] = l
+			}
 		case t.ended[p.PID] != nil:
 			is.ended[p.PID] = t.ended[p.PID]
 		default:
@@ -171,10 +181,26 @@ func (t there) next(of Users, d usage.DeviceUsage, g *plan.GPU, running []jobs.J
 	return is
 }
 
+// next is the same process in another sample; false if nothing is known of it. What it is then it stays: it can change
+// its own account.
+func (l live) next(of Users, p usage.Process, bySlot map[usage.SlotKey]starter.Account) (live, bool) {
+	if l.started == p.Started && l.started != 0 {
+		return l, true
+	}
+	account, known := bySlot[p.Slot]
+	if p.Owner != usage.OwnerSlot || !known {
+		var err error
+		if account, err = of.AccountOf(p.PID); err != nil {
+			return live{}, false
+		}
+	}
+	return live{p.Started, account}, true
+}
+
 // startedBy are the accounts that may have started a process which is listed after its end for the first time.
 func (t there) startedBy(pid int, now there) accounts {
-	if a, seen := t.alive[pid]; seen {
-		return accounts{a: true}
+	if l, seen := t.alive[pid]; seen {
+		return accounts{l.account: true}
 	}
 	all := maps.Clone(now.now)
 	maps.Copy(all, t.now)

@@ -61,7 +61,7 @@ type Users interface {
 	// OfUser says whether a process runs in a session or a service of a user, outside of all jobs.
 	OfUser(pid int) bool
 	// AccountOf is the account of a process, at once; none is known of root's and the agent's.
-	AccountOf(pid int) starter.Account
+	AccountOf(pid int) (starter.Account, error)
 }
 
 // Daemons are the control daemons; mps.Daemons is the real one.

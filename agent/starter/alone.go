@@ -12,10 +12,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/deep"
 )
 
-// Most jobs have ended all they started when their supervisor asks for their
-// end. That costs a look at their cgroups; the control daemon's word on their
-// clients costs a program of NVIDIA's, a millisecond of CPU and more.
-
 // Leaf is the leaf of a process. Errors are those of reading /proc.
 func (n Node) Leaf(pid int) (Leaf, error) {
 	text, err := n.trustedCgroup(pid)
@@ -25,9 +21,8 @@ func (n Node) Leaf(pid int) (Leaf, error) {
 	return leafOf(text).seen(n.Mount), nil
 }
 
-// Together says whether a process of a starter's slot goes with a supervisor: it
-// is in the same leaf. What is in none goes with the job. Where HTCondor makes no
-// cgroups, the starter's own child above each decides.
+// Together says whether a process of a starter's slot goes with a supervisor: it is in the same leaf. What is in none
+// goes with the job. Where HTCondor makes no cgroups, the starter's own child above each decides.
 func (n Node) Together(pid int, supervisor Caller, s Starter) bool {
 	a, _ := n.Leaf(pid) // one that cannot be read is in none
 	b := supervisor.Leaf
@@ -53,8 +48,8 @@ func (n Node) childAbove(pid int, s Starter) int {
 	return 0
 }
 
-// Alone says for certain that a caller is the last process of its leaf, and of the slice that
-// HTCondor gives to the user. Mount is that of cgroup v2.
+// Alone says for certain that a caller is the last process of its leaf, and of the slice that HTCondor gives to the
+// user, as most are. It takes less than the control daemon's word on their clients. Mount is that of cgroup v2.
 func (c Caller) Alone(mount string) bool {
 	if c.Leaf.Path == "" {
 		return false

@@ -20,8 +20,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// Starter names the condor_starter that runs one job: the process, and the slot
-// it was started for. It lives exactly as long as the job holds the slot.
+// Starter names the condor_starter that runs one job: the process, and the slot it was started for.
 type Starter struct {
 	process.ID
 	// Slot is the value of -a: "slot1_2".

@@ -10,7 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// UserCgroups, below the mount of cgroup v2, are those of users' sessions and service managers, and of cron and at.
+// UserCgroups are those of users' sessions and service managers, cron and at, below the mount of cgroup v2.
 var UserCgroups = []string{
 	"/user.slice", "/system.slice/cron.service", "/system.slice/crond.service", "/system.slice/atd.service",
 }
@@ -18,25 +18,19 @@ var UserCgroups = []string{
 // Users finds the processes that users run outside of all jobs.
 type Users struct{ Node }
 
-// AccountOf is at once the account of a process, in a job or not: that which logged in, or else the real one. It is not
-// Known of root's and the agent's processes.
-func (n Users) AccountOf(pid int) Account {
+// AccountOf is at once the real account of a process, in a job or not. It is not Known of root's and the agent's.
+func (n Users) AccountOf(pid int) (Account, error) {
 	uids, err := n.UIDs(pid)
-	a := Account{UID: uids.Real, Known: err == nil && !n.trusts(uids.Real)}
-	if login := process.LoginUID(n.FS, pid); login != process.NoLogin && !n.trusts(login) {
-		a.UID = login
-	}
-	return a
+	return Account{UID: uids.Real, Known: err == nil && !n.trusts(uids.Real)}, err
 }
 
 // OfUser says whether a process runs in one of UserCgroups, as an account other than root's and the agent's, or was
 // left in a cgroup of HTCondor's daemons by users' code there. Two do so only on purpose: one in no slot, so deep that
 // the kernel does not show its path, and one with ErrDeadThreads. Ask first whether the process counts for a job.
 func (n Users) OfUser(pid int) bool {
-	return n.AccountOf(pid).Known && n.outside(pid) // in this order: the second may take long
-}
-
-func (n Users) outside(pid int) bool {
+	if a, _ := n.AccountOf(pid); !a.Known {
+		return false // first: the kernel may take long to say where it is
+	}
 	text, err := n.Cgroup(pid)
 	if errors.Is(err, unix.ENAMETOOLONG) {
 		slice, _, err := locate(n.Node, pid)
@@ -47,12 +41,15 @@ func (n Users) outside(pid int) bool {
 		err == nil && (slices.ContainsFunc(UserCgroups, in) || n.left(pid, unified(text)))
 }
 
-// Own are the processes that an account runs outside of all jobs, also as root by sudo or su. That may take long.
+// Own are the processes that an account runs outside of all jobs, with all that users left in the cgroups of HTCondor's
+// daemons, where they may run as another account. That may take long.
 func (n Users) Own(uid uint32) (found []process.ID) {
 	pids, _ := n.PIDs() // those that are not listed are found by the next look
 	for _, pid := range pids {
 		p, err := n.Stat(pid) // first: the PID may soon be another process's
-		if err == nil && n.AccountOf(pid).UID == uid && n.outside(pid) {
+		a, _ := n.AccountOf(pid)
+		text, no := n.Cgroup(pid)
+		if err == nil && (a.UID == uid && a.Known && n.OfUser(pid) || no == nil && n.left(pid, unified(text))) {
 			found = append(found, p.ID)
 		}
 	}
@@ -70,10 +67,18 @@ func (n Users) left(pid int, cgroup string) bool {
 	if !slices.Contains(daemons, cgroup) {
 		return false
 	}
-	for i, p := range line { // a control daemon of root's has started its MPS servers
-		if _, err := n.daemon(p.PID, starterProgram, startdProgram); err == nil || i > 0 && !n.AccountOf(p.PID).Known {
+	for _, p := range line {
+		if _, err := n.daemon(p.PID, starterProgram, startdProgram); err == nil || n.ofSystem(p.PID) {
 			return false
 		}
 	}
 	return n.Unchanged(line)
+}
+
+// ofSystem says whether a process is root's or the agent's own, as a control daemon that has started MPS servers. Users
+// can start setuid programs (sudo), and have these start others.
+func (n Users) ofSystem(pid int) bool {
+	a, err := n.AccountOf(pid)
+	file, no := n.ExeFile(pid)
+	return err == nil && !a.Known && (no != nil || file.Mode&unix.S_ISUID == 0)
 }

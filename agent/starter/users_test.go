@@ -35,44 +35,12 @@ func TestOfUser(t *testing.T) {
 		if got := n.OfUser(300 + i); got != c.want {
 			t.Errorf("uid %d in %s: %t", c.uid, c.cgroup, got)
 		}
-		if got := n.AccountOf(300 + i).Known; got != (c.uid != 0) {
-			t.Errorf("uid %d: of an account: %t", c.uid, got)
+		if got, err := n.AccountOf(300 + i); got != (Account{c.uid, c.uid != 0}) || err != nil {
+			t.Errorf("uid %d: %+v, %v", c.uid, got, err)
 		}
 	}
-	if n.OfUser(999) || n.AccountOf(999).Known {
+	if _, err := n.AccountOf(999); n.OfUser(999) || err == nil {
 		t.Error("a process that has ended")
-	}
-}
-
-// TestOwn: what a login of an account changed to is the account's own, too. The kernel keeps who logged in.
-func TestOwn(t *testing.T) {
-	f := newFakeProc(t)
-	n := Users{f.fs()}
-	const session = "/user.slice/user-1001.slice/session-4.scope"
-	for i, c := range []struct {
-		cgroup, login string
-		uid           uint32
-		want          bool
-	}{
-		{session, "", 1001, true},
-		{session, "4294967295", 1002, false},
-		{session, "1001\n", 0, true},
-		{session, "1002", 0, false},
-		{"/system.slice/cron.service", "1001", 0, true},
-		{"/system.slice/ssh.service", "1001", 0, false},
-		{proctree.CgroupOf("slot1_1"), "", 1001, false},
-	} {
-		pid := 300 + i
-		f.Add(proctree.Process{PID: pid, Parent: 1, Comm: "x", UID: c.uid, Cgroup: c.cgroup})
-		if c.login != "" {
-			if err := os.WriteFile(n.Path(pid, "loginuid"), []byte(c.login), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		its := slices.ContainsFunc(n.Own(1001), func(p process.ID) bool { return p.PID == pid })
-		if its != c.want {
-			t.Errorf("uid %d with the login %q in %s: %t", c.uid, c.login, c.cgroup, its)
-		}
 	}
 }
 
@@ -105,6 +73,47 @@ func TestOfUserBesideDaemons(t *testing.T) {
 		f.Add(proctree.Process{PID: 300 + i, Parent: c.parent, Comm: "x", UID: c.uid, Cgroup: c.cgroup})
 		if got := (Users{f.fs()}).OfUser(300 + i); got != c.want {
 			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
+
+// TestOwn: what an account runs outside of jobs, and what users left in the cgroup of HTCondor's daemons, as whichever
+// account. Setuid programs there are users', and so is what they started.
+func TestOwn(t *testing.T) {
+	f := newFakeProc(t)
+	s := f.starter(100, "slot1_1")
+	text, err := f.fs().Cgroup(proctree.Startd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemons, session := unified(text), "/user.slice/user-1001.slice/session-4.scope"
+	for i, c := range []struct {
+		parent int
+		cgroup string
+		uid    uint32
+		exe    string
+		want   bool
+	}{
+		{1, session, 1001, "", true},
+		{1, session, 1002, "", false},
+		{1, "/system.slice/cron.service", 1001, "", true},
+		{1, proctree.CgroupOf("slot1_1"), 1001, "", false},
+		{1, daemons, 100123, "", true},
+		{s.PID, daemons, 100123, "", false},
+		{1, daemons, 0, "/usr/bin/sudo", true},
+		{306, daemons, 1001, "", true},
+		{1, daemons, 0, "/usr/bin/site", false},
+		{308, daemons, 1001, "", false},
+	} {
+		f.Add(proctree.Process{PID: 300 + i, Parent: c.parent, Comm: "x", UID: c.uid, Cgroup: c.cgroup, Exe: c.exe})
+		if c.exe == "/usr/bin/sudo" {
+			if err := os.Chmod(f.fs().Path(300+i, "exe"), 0o755|os.ModeSetuid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := Users{f.fs()}
+		if its := slices.ContainsFunc(n.Own(1001), func(p process.ID) bool { return p.PID == 300+i }); its != c.want {
+			t.Errorf("%+v: %t", c, its)
 		}
 	}
 }

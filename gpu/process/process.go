@@ -185,20 +185,6 @@ func (fs FS) UIDs(pid int) (UIDs, error) {
 	return parseUIDs(status[:n])
 }
 
-// NoLogin is the kernel's number for the account of a process that no login started.
-const NoLogin = math.MaxUint32
-
-// LoginUID is the account that logged in and started a process, also by sudo or su; NoLogin if the kernel keeps none.
-// Nothing without CAP_AUDIT_CONTROL can change it.
-func LoginUID(fs FS, pid int) uint32 {
-	b, _ := os.ReadFile(fs.Path(pid, "loginuid")) // kernels without audit have none
-	uid, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 32)
-	if err != nil {
-		return NoLogin
-	}
-	return uint32(uid)
-}
-
 // GID is the real group of a process: that of who started it.
 func (fs FS) GID(pid int) (uint32, error) {
 	b, err := os.ReadFile(fs.Path(pid, "status"))
