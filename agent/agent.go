@@ -102,7 +102,7 @@ type Options struct {
 	MIG mig.Executor
 	// Cgroups sets such limits; nil if nothing can.
 	Cgroups budget.Driver
-	// DeviceNodes closes those of other MIG devices to jobs; nil if nothing can.
+	// DeviceNodes closes them to jobs (of other MIG devices) and to users outside of jobs; nil if nothing can.
 	DeviceNodes isolation.Kernel
 
 	// For tests.

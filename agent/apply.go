@@ -90,7 +90,7 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 	if errInv == nil && refused == "" && v.planned {
 		a.sweeper.now()
 		during := *last // the nodes of devices that are made now are closed before they are there
-		during.instances = isolation.Between(last.instances, v.instances)
+		during.instances, during.forJobs = isolation.Between(last.instances, v.instances), v.forJobs
 		a.view.Store(&during)
 		if !last.planned || len(during.instances.Divided()) > len(last.instances.Divided()) {
 			a.nodes.Look(during.isolation, a.linkSupervisors)

@@ -55,7 +55,7 @@ func (f *fakeNodes) Put(dir string, r devices.Rule) error {
 func (f *fakeNodes) Remove(dir string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.by[filepath.Base(dir)].Major == 0 {
+	if f.by[filepath.Base(dir)].Empty() {
 		return fs.ErrNotExist
 	}
 	delete(f.by, filepath.Base(dir))

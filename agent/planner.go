@@ -63,6 +63,7 @@ func (m *planner) plan(v *view, inv gpu.Inventory, start time.Time) {
 		v.problem(err)
 	}
 	v.instances.Divide(layouts.Planned(v.plan))
+	v.forJobs = layouts.ForJobs(v.plan, inv, v.forJobs)
 	v.present = layouts.Present(v.plan, inv)
 }
 

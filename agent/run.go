@@ -157,7 +157,9 @@ func (a *Agent) recall(p config.Paths) error {
 	if err := a.before.read(p); err != nil {
 		a.log.Error("the plan of the gpuslotd before this one is not known", "err", err)
 	}
-	a.view.Load().instances = isolation.InstancesOnly(layouts.Isolated(a.before.plan)) // until all GPUs have been read
+	v := a.view.Load() // these until all GPUs have been read
+	v.instances = isolation.InstancesOnly(layouts.Isolated(a.before.plan))
+	v.forJobs = layouts.ForJobs(a.before.plan, gpu.Inventory{}, nil)
 	a.keeper.Recall(a.before.plan.ControlDaemons())
 	running, err := (&starter.Arrivals{}).New(a.proc, time.Now())
 	if err != nil {

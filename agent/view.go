@@ -44,8 +44,9 @@ type view struct {
 	daemons map[gpu.UUID]daemons.State
 	// present is false for a GPU of the plan that the last inventory lacks.
 	present map[gpu.UUID]bool
-	// instances are those that the node was last seen to have.
+	// instances are those that the node was last seen to have, forJobs the GPUs that no user opens outside of jobs.
 	instances isolation.Instances
+	forJobs   []gpu.UUID
 	// accounts are those of tenancy "common:<user>".
 	accounts map[string]starter.Account
 	// reasons say what the agent saw that closed GPUs when the round ended, held
@@ -211,7 +212,7 @@ func (v *view) limits() budget.Conditions {
 func (v *view) isolation() isolation.Conditions {
 	return isolation.Conditions{
 		Planned: v.planned, Observed: v.plan.Observe, Supervised: v.config.HTCondor.Supervise && v.config.HTCondor.Manage,
-		Instances: v.instances, JobCgroups: v.settings.JobCgroups(),
+		Instances: v.instances, ForJobs: v.forJobs, JobCgroups: v.settings.JobCgroups(),
 		Device: func(u gpu.UUID) gpu.UUID {
 			if g, ok := v.plan.Find(u); ok {
 				return g.Device

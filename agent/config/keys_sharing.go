@@ -57,7 +57,8 @@ func sharingKeys() []Key {
 		{Table: "sharing", Name: "reserved_vram", Type: "a number of MiB", Default: "64",
 			Meaning: "VRAM of a shared GPU that no job gets, in MiB. It is a reserve for memory that the driver lists for no " +
 				"process. At least 26 are kept. It is separate from what the driver reserves and the MPS server " +
-				"needs, which `gpuslot plan` prints.",
+				"needs, which `gpuslot plan` prints. More than 64 is for a desktop, too: users' programs outside of " +
+				"jobs can then open the GPU.",
 			set: func(_ *Config, t *table, v any) string { return point(&t.reservedVRAM)(readMiB(v, 0)) }},
 		{Table: "sharing", Name: "largest_request", Type: `a number of MiB, or "auto"`, Default: `"auto"`,
 			Meaning: "The largest budget of one job on a shared GPU, in MiB. " +

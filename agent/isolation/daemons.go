@@ -13,16 +13,6 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/devices"
 )
 
-// HTCondor runs code of users outside the cgroups of jobs, too, as the job's account and in
-// the cgroup of its own daemons: the setup of condor_ssh_to_job, the test of a container,
-// file transfer plugins that load the user's modules. This file closes the device nodes of
-// all MIG devices there. The cgroups of jobs are beside that one, never below it (HTCondor
-// 25.14.1 makes them in its parent), so they keep what they are given.
-//
-// A user can also have programs started that are no part of a job: by the service manager of the
-// account (systemd-run --user), by cron and by at. This file closes the nodes to them, too, except
-// to root. It does so from the beginning, because a job could open a node for later use.
-
 // daemonCgroup is the cgroup of a startd, and of the starters that it starts.
 type daemonCgroup struct {
 	// rule is the zero one where none of ours is there.
@@ -45,71 +35,6 @@ var (
 var errNotInJob = errors.New("HTCondor gives each job of this node a cgroup of its own, and the caller is in none of " +
 	"them: if it is the job, look for \"cgroup\" in the slot's StarterLog; where BASE_CGROUP was made " +
 	"empty, systemctl reload gpuslotd")
-
-// closeOutside closes the nodes of all MIG devices to HTCondor's daemons and to what they run in
-// their own cgroup, and to users' programs outside of jobs. A new startd may be in a new cgroup.
-func (n *Nodes) closeOutside(read func() (devices.Capabilities, error)) {
-	c, err := read()
-	var r devices.Rule
-	if err == nil {
-		r, err = c.Rule(nil)
-	}
-	if err == nil {
-		own, _ := n.processes.UnifiedCgroup(os.Getpid())
-		var daemons []string
-		daemons, err = n.htcondor.DaemonCgroups()
-		for _, p := range daemons {
-			no := mayClose(p, own)
-			if no == nil {
-				no = n.closeCgroup(p, r, errDaemonsAndJobs)
-			}
-			err = errors.Join(err, no)
-		}
-		r.NotRoot = true
-		for _, p := range starter.UserCgroups {
-			no := errUsersAndJobs
-			if !slices.ContainsFunc(daemons, func(daemon string) bool { return belowCgroup(daemon, p) }) {
-				no = n.closeCgroup(p, r, errUsersAndJobs)
-			}
-			if no != nil {
-				err = errors.Join(err, fmt.Errorf("%s: %w", p, no))
-			}
-		}
-	}
-	if n.complainOfDaemons(err) {
-		n.log.Warn("programs outside the cgroups of jobs can open the device nodes of MIG devices", "err", err)
-	}
-}
-
-// closeCgroup puts the rule on one cgroup, or returns the error for one that has jobs below it.
-func (n *Nodes) closeCgroup(p string, r devices.Rule, withJobs error) error {
-	n.turn.Lock()
-	defer n.turn.Unlock()
-	dir, err := starter.CgroupAt(filepath.Join(n.root, p))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it has ended
-	}
-	if err != nil {
-		return err
-	}
-	d := n.daemonsAt(dir)
-	if d.together {
-		return withJobs
-	}
-	if d.rule.Equal(r) {
-		return nil
-	}
-	if err := n.kernel.Put(dir.Path, r); err != nil {
-		if !dir.Exists() {
-			return nil
-		}
-		return err
-	}
-	d.rule = r
-	n.enterDaemons(dir, d)
-	n.log.Info("the device nodes of MIG devices are closed to programs outside of jobs", "cgroup", p)
-	return nil
-}
 
 // mayClose says why no rule may be on a cgroup of HTCondor's daemons. Own is gpuslotd's.
 func mayClose(p, own string) error {
@@ -141,9 +66,13 @@ func (n *Nodes) OpenOutside() error {
 	}
 	err = errors.Join(errs...)
 	if n.opened = err == nil; err != nil {
-		n.log.Warn("a rule for device nodes on a cgroup outside of jobs stays", "err", err)
+		n.staysOutside(err)
 	}
 	return err
+}
+
+func (n *Nodes) staysOutside(err error) {
+	n.log.Warn("a rule for device nodes on a cgroup outside of jobs stays", "err", err)
 }
 
 // openDaemonCgroup takes the rule of one cgroup back. The caller holds turn.
@@ -152,7 +81,7 @@ func (n *Nodes) openDaemonCgroup(dir starter.Cgroup) error {
 	if err != nil && dir.Exists() && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	d := n.daemonsAt(dir)
+	d, _ := n.daemonsAt(dir)
 	d.rule = devices.Rule{}
 	n.enterDaemons(dir, d)
 	return nil
@@ -206,7 +135,7 @@ func (n *Nodes) runsIn(cgroup string) {
 			continue
 		}
 		if err := n.openDaemonCgroup(dir); err != nil {
-			n.log.Warn("a rule for device nodes on a cgroup outside of jobs stays", "err", err)
+			n.staysOutside(err)
 		}
 	}
 }

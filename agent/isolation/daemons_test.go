@@ -143,7 +143,7 @@ func TestJobBesideDaemons(t *testing.T) {
 	if err := n.CloseAtStart(now(), starter.Starter{}, nil, in.Leaf.Path); err != nil {
 		t.Errorf("without a slice nothing is promised: %v", err)
 	}
-	n.closeOutside(n.Nodes.proc.Read)
+	outside{n.Nodes, now()}.divided(n.Nodes.proc.Read)
 	if _, ok := n.on(condorService); ok || !strings.Contains(strings.Join(n.Warnings(), ""), errDaemonsAndJobs.Error()) {
 		t.Errorf("a rule: %t, warnings %q", ok, n.Warnings())
 	}

@@ -1,11 +1,12 @@
 // Package isolation lets a job open the device nodes of its own MIG devices and of no other.
 // HTCondor hides other GPUs from jobs, not the siblings on the same one. What runs outside the
-// cgroups of jobs, as a job's account, opens none of them.
+// cgroups of jobs, as a job's account, opens none of them. Nor do users' programs there open
+// undivided GPUs that jobs share.
 //
 // Start at Nodes. A job's supervisor asks before the job's program runs: Starts says whether
 // it may, CloseAtStart puts the job's rule on its slice. Round does so for jobs without a
-// supervisor, and takes the rules of ended jobs back. daemons.go is about the cgroups
-// of HTCondor's daemons and of users; state.go has what is known.
+// supervisor, and takes the rules of ended jobs back. outside.go closes nodes in the
+// cgroups of HTCondor's daemons and of users, daemons.go opens them; state.go has what is known.
 package isolation
 
 import (
@@ -14,11 +15,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -90,6 +88,8 @@ type Conditions struct {
 	Planned, Observed, Supervised bool
 	// Instances are the GPU instances of each GPU and MIG device: see InstancesOf.
 	Instances Instances
+	// ForJobs are the undivided GPUs that jobs share and no desktop uses.
+	ForJobs []gpu.UUID
 	// Device is the MIG device at a place of a layout; empty for what is no such place.
 	Device func(place gpu.UUID) gpu.UUID
 	// JobCgroups: HTCondor is set up to give jobs cgroups of their own.
@@ -221,15 +221,13 @@ func (n *Nodes) Wake() {
 	}
 }
 
-// Round holds the jobs of the table to their nodes, and says which are late.
+// Round closes nodes to what runs outside of jobs, holds the jobs of the table to theirs, and says which are late.
 func (n *Nodes) Round(c Conditions, now time.Time) {
 	n.drop()
-	if n.kernel == nil || !c.Divided() || c.Observed {
+	around := outside{n, c}
+	if n.kernel == nil || c.Observed || !c.Divided() {
 		n.complain(process.ID{}, nil)
-		n.complainOfDaemons(nil)
-		if c.Planned {
-			_ = n.OpenOutside() // logged, and tried again
-		}
+		around.undivided()
 		return
 	}
 	read := sync.OnceValues(n.proc.Read)
@@ -241,7 +239,7 @@ func (n *Nodes) Round(c Conditions, now time.Time) {
 	if n.complainOfNodes(jobs.Job{}, err) {
 		return
 	}
-	n.closeOutside(read)
+	around.divided(read)
 	if !c.Planned {
 		return // which instances a job has is not known, and none starts
 	}
@@ -278,8 +276,7 @@ func (n *Nodes) try(read func() (devices.Capabilities, error)) (certain bool, er
 		return errors.Is(err, devices.ErrNoCapabilities), err
 	}
 	err = n.kernel.Try(r)
-	lacks := func(what unix.Errno) bool { return errors.Is(err, what) }
-	return !slices.ContainsFunc([]unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN}, lacks), err
+	return !devices.Lacks(err), err
 }
 
 // holdTo holds a job or a login to the nodes of the job, and returns the slice that

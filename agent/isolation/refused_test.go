@@ -279,7 +279,7 @@ func TestNews(t *testing.T) {
 	n.complainOfDaemons(errors.Join(errNo, errGone))
 	want := []string{
 		fmt.Sprintf("Jobs can open the device nodes of other MIG devices of their GPU: %v.", errGone),
-		fmt.Sprintf("Programs outside the cgroups of jobs can open the device nodes of all MIG devices: no; %v.", errGone),
+		fmt.Sprintf("Programs outside the cgroups of jobs can open device nodes of MIG devices or shared GPUs: no; %v.", errGone),
 	}
 	if got := n.Warnings(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("%q, want %q", got, want)

@@ -100,18 +100,19 @@ func (n *Nodes) Warnings() []string {
 		out = append(out, "Jobs can open the device nodes of other MIG devices of their GPU: "+why+".")
 	}
 	if n.open != "" {
-		out = append(out, "Programs outside the cgroups of jobs can open the device nodes of all MIG devices: "+
+		out = append(out, "Programs outside the cgroups of jobs can open device nodes of MIG devices or shared GPUs: "+
 			strings.ReplaceAll(n.open, "\n", "; ")+".")
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// daemonsAt is what is known of a cgroup of HTCondor's daemons.
-func (n *Nodes) daemonsAt(dir starter.Cgroup) daemonCgroup {
+// daemonsAt is what is known of a cgroup of HTCondor's daemons or of users.
+func (n *Nodes) daemonsAt(dir starter.Cgroup) (d daemonCgroup, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.daemons[dir]
+	d, known = n.daemons[dir]
+	return d, known
 }
 
 // allDaemons are the cgroups of HTCondor's daemons that are there; those that ended are
@@ -126,7 +127,7 @@ func (n *Nodes) allDaemons() map[starter.Cgroup]daemonCgroup {
 // ruled says whether a rule of this agent is on one of these cgroups.
 func ruled(cgroups map[starter.Cgroup]daemonCgroup) bool {
 	for _, d := range cgroups {
-		if d.rule.Major != 0 {
+		if !d.rule.Empty() {
 			return true
 		}
 	}

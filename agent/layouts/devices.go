@@ -3,6 +3,7 @@ package layouts
 import (
 	"slices"
 
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -46,6 +47,30 @@ func Isolated(p plan.Plan) []gpu.UUID {
 	for _, g := range p.GPUs {
 		if g.MIGDevice() && !slices.Contains(all, g.Parent) {
 			all = append(all, g.Parent) // the plan of an earlier version says only this
+		}
+	}
+	return all
+}
+
+// ForJobs are the undivided GPUs that jobs share by a plan, some by turns, and nothing else is to use: without those of
+// which the site reserves more than the default, as for a desktop, and none of a node that gpuslot only observes. One
+// that the inventory lacks stays as it was before, since it may be there and not answer. So do all without a plan.
+func ForJobs(p plan.Plan, inv gpu.Inventory, before []gpu.UUID) (all []gpu.UUID) {
+	if p.Schema == "" {
+		return before
+	}
+	if p.Observe {
+		return nil
+	}
+	usual := config.Default().For(p.Host.Name, gpu.GPU{}).ReservedVRAM
+	for _, g := range p.GPUs {
+		if (g.Shared() || g.Elastic) && !g.MIGDevice() && g.Kept.Margin <= usual {
+			all = append(all, g.UUID)
+		}
+	}
+	for _, u := range before {
+		if _, read := inv.GPU(u); !read && !slices.Contains(all, u) {
+			all = append(all, u)
 		}
 	}
 	return all

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -32,5 +33,43 @@ func TestIsolated(t *testing.T) {
 	p.Observe = true
 	if got := Isolated(p); len(got) > 0 {
 		t.Errorf("observed: %v", got)
+	}
+}
+
+// TestForJobs: GPUs that jobs share, also by turns. Not those with more than the default reserve, nor MIG devices, nor
+// those of one job, nor any that are observed. One that cannot be read stays.
+func TestForJobs(t *testing.T) {
+	usual, desktop := plan.Kept{Margin: 64}, plan.Kept{Margin: 65}
+	p := plan.Plan{Schema: plan.Schema, GPUs: []plan.GPU{
+		{UUID: "GPU-mps", Mode: config.ModeMPS, Kept: usual},
+		{UUID: "GPU-slices", Mode: config.ModeTimeSlice, Kept: plan.Kept{Margin: 26}},
+		{UUID: "GPU-turns", Mode: config.ModeWhole, Elastic: true, Kept: usual},
+		{UUID: "GPU-whole", Mode: config.ModeWhole},
+		{UUID: "GPU-observed", Mode: config.ModeObserve},
+		{UUID: "GPU-desktop", Mode: config.ModeMPS, Kept: desktop},
+		{UUID: "GPU-desktop by turns", Mode: config.ModeMPS, Elastic: true, Kept: desktop},
+		{UUID: "MIG-shared", Parent: "GPU-1", Mode: config.ModeMPS, Kept: usual},
+	}}
+	all := []gpu.UUID{"GPU-mps", "GPU-slices", "GPU-turns"}
+	observed := p
+	observed.Observe = true
+	for name, c := range map[string]struct {
+		plan         plan.Plan
+		before, want []gpu.UUID
+	}{
+		"at first":                 {plan: p, want: all},
+		"one does not answer":      {plan: p, before: []gpu.UUID{"GPU-mute", "GPU-mps"}, want: append(slices.Clone(all), "GPU-mute")},
+		"one is whole now":         {plan: p, before: []gpu.UUID{"GPU-whole", "GPU-desktop"}, want: all},
+		"observed":                 {plan: observed, before: all},
+		"without a plan":           {before: all, want: all},
+		"without a plan, at first": {},
+	} {
+		var inv gpu.Inventory
+		for _, g := range c.plan.GPUs {
+			inv.GPUs = append(inv.GPUs, gpu.GPU{UUID: g.UUID})
+		}
+		if got := ForJobs(c.plan, inv, c.before); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }

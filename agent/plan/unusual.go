@@ -40,7 +40,7 @@ func withoutUnusual(cs []candidate, n *notes) []candidate {
 				"without it")
 		}
 		if c.Has(gpu.Display) {
-			n.warn(c.UUID, "a display is active on it, and nothing limits that: add what it uses to reserved_vram")
+			n.warn(c.UUID, "a display is active on it: add what it uses to reserved_vram, or a user's desktop cannot open it")
 		}
 		return false
 	})

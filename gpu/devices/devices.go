@@ -3,8 +3,8 @@
 // in /dev/nvidia-caps; who cannot open both cannot compute there. The package
 // reads the driver's numbers of them (Read), decides which of them a job may
 // open (Capabilities.Rule, pure), and lets the kernel hold a cgroup to it
-// (Kernel). It knows nothing of jobs, and leaves every other device alone. Start
-// at Rule.
+// (Kernel). A rule can close the nodes of whole GPUs, too (Nodes). It knows
+// nothing of jobs, and leaves every other device alone. Start at Rule.
 package devices
 
 import (
@@ -17,10 +17,12 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Errors of Rule and Read.
+// Errors of Rule, Read and Nodes.
 var (
 	// ErrNoCapabilities: the driver is not loaded, or makes no such nodes.
 	ErrNoCapabilities = errors.New("the driver has no MIG capabilities in /proc")
@@ -50,22 +52,34 @@ type Capabilities struct {
 	GPUs map[gpu.UUID]int
 }
 
-// Rule is which nodes of one major may be opened: those outside of MIG's, and
-// the job's own.
+// Node is the device node of an undivided GPU: /dev/nvidiaN.
+type Node struct{ Major, Minor uint32 }
+
+// frontend is the major of these nodes (NV_MAJOR_DEVICE_NUMBER in nv.h of open-gpu-kernel-modules).
+const frontend = 195
+
+// Rule is which device nodes may not be opened: those of MIG but for the job's
+// own, and further ones. Without MIG's Major it is about the further ones alone.
 type Rule struct {
 	Major uint32
 	// MIG are the minors that the rule is about, Own those that stay open, sorted
 	// and apart.
 	MIG Range
 	Own []Range
+	// Closed are the further nodes, sorted.
+	Closed []Node
 	// NotRoot: the rule is for all accounts except root, by the real uid.
 	NotRoot bool
 }
 
 // Equal says whether both open the same.
 func (r Rule) Equal(o Rule) bool {
-	return r.Major == o.Major && r.MIG == o.MIG && r.NotRoot == o.NotRoot && slices.Equal(r.Own, o.Own)
+	return r.Major == o.Major && r.MIG == o.MIG && r.NotRoot == o.NotRoot && slices.Equal(r.Own, o.Own) &&
+		slices.Equal(r.Closed, o.Closed)
 }
+
+// Empty says that it closes nothing.
+func (r Rule) Empty() bool { return r.Major == 0 && len(r.Closed) == 0 }
 
 // Rule is that of a job with these instances; without any, all of MIG's nodes
 // are closed. An instance comes with all its compute instances: gpuslot makes
@@ -151,23 +165,52 @@ func (p Proc) Read() (Capabilities, error) {
 	return Capabilities{Major: major, Minors: parseMinors(text), GPUs: gpus}, err
 }
 
-// gpus are the numbers of the GPUs by which the driver calls them.
-func (p Proc) gpus() (map[gpu.UUID]int, error) {
-	gpus := map[gpu.UUID]int{}
-	files, err := filepath.Glob(p.path("driver/nvidia/gpus/*/information"))
+// Nodes are those of undivided GPUs. Errors match ErrUnknown where the driver does not list a GPU; the nodes of the
+// others come with it. Other errors show nothing of the driver.
+func (p Proc) Nodes(gpus []gpu.UUID) ([]Node, error) {
+	numbers, err := p.gpus()
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			continue // the GPU is gone; Rule says so for whom it matters
+	var nodes []Node
+	var errs []error
+	for _, u := range gpus {
+		minor, ok := numbers[u]
+		if !ok {
+			errs = append(errs, fmt.Errorf("GPU %s: %w", u, ErrUnknown))
+			continue
 		}
+		nodes = append(nodes, Node{frontend, uint32(minor)})
+	}
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Minor, b.Minor) })
+	return nodes, errors.Join(errs...)
+}
+
+// gpus are the numbers of the GPUs by which the driver calls them; none where it is not loaded.
+func (p Proc) gpus() (map[gpu.UUID]int, error) {
+	gpus := map[gpu.UUID]int{}
+	dirs, err := os.ReadDir(p.path("driver/nvidia/gpus"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, dir := range dirs {
+		text, err := os.ReadFile(p.path(filepath.Join("driver/nvidia/gpus", dir.Name(), "information")))
+		if Lacks(err) {
+			return nil, err
+		}
+		// Otherwise the GPU is gone; Rule and Nodes say so for whom it matters.
 		if u, minor, ok := parseInformation(text); ok {
 			gpus[u] = minor
 		}
 	}
 	return gpus, nil
+}
+
+// Lacks says whether an error is a lack of file descriptors or of memory, which shows nothing of the driver or the
+// kernel: a job can bring it about.
+func Lacks(err error) bool {
+	return slices.ContainsFunc([]unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN},
+		func(what unix.Errno) bool { return errors.Is(err, what) })
 }
 
 func (p Proc) read(name string) ([]byte, error) {

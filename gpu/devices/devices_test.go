@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 const (
@@ -105,6 +106,57 @@ func TestRule(t *testing.T) {
 	}
 	if _, err := (Proc{Root: t.TempDir()}).Read(); !errors.Is(err, ErrNoCapabilities) {
 		t.Errorf("without a driver: %v", err)
+	}
+}
+
+// TestNodes: the numbers are those of the driver (nv.h of open-gpu-kernel-modules: NV_MAJOR_DEVICE_NUMBER is 195), also
+// where it makes no MIG devices. What it does not list is an error, and the others are known.
+func TestNodes(t *testing.T) {
+	const gone gpu.UUID = "GPU-00000000-0000-4000-8000-000000000000"
+	p := driverProc(t)
+	for _, name := range []string{"devices", "driver/nvidia-caps/mig-minors"} {
+		if err := os.Remove(p.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		gpus []gpu.UUID
+		want []Node
+		err  error
+	}{
+		"none":        {},
+		"one":         {gpus: []gpu.UUID{gpuB}, want: []Node{{195, 1}}},
+		"both":        {gpus: []gpu.UUID{gpuB, gpuA}, want: []Node{{195, 0}, {195, 1}}},
+		"one is gone": {gpus: []gpu.UUID{gone, gpuB}, want: []Node{{195, 1}}, err: ErrUnknown},
+	} {
+		got, err := p.Nodes(c.gpus)
+		if diff := cmp.Diff(c.want, got); diff != "" || !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+			t.Errorf("%s: %v %s", name, err, diff)
+		}
+	}
+	if got, err := (Proc{Root: t.TempDir()}).Nodes([]gpu.UUID{gpuA}); len(got) > 0 || !errors.Is(err, ErrUnknown) {
+		t.Errorf("without a driver: %v, %v", got, err)
+	}
+	proctree.WithoutDescriptors(t, func() {
+		if got, err := p.Nodes([]gpu.UUID{gpuA}); len(got) > 0 || !Lacks(err) || errors.Is(err, ErrUnknown) {
+			t.Errorf("without descriptors: %v, %v", got, err)
+		}
+	})
+}
+
+// TestEqual: rules that differ in one thing are not one rule, and one that closes nothing is empty.
+func TestEqual(t *testing.T) {
+	all := []Rule{{}, {Major: 509}, {Major: 509, MIG: Range{1, 2}}, {Major: 509, Own: []Range{{1, 1}}}, {NotRoot: true},
+		{Closed: []Node{{195, 0}}}, {Closed: []Node{{195, 1}}}, {Closed: []Node{{195, 0}, {195, 1}}}}
+	for i, a := range all {
+		for j, b := range all {
+			if a.Equal(b) != (i == j) {
+				t.Errorf("%+v and %+v: equal %t", a, b, a.Equal(b))
+			}
+		}
+		if closes := a.Major != 0 || len(a.Closed) > 0; a.Empty() == closes {
+			t.Errorf("%+v is empty: %t", a, a.Empty())
+		}
 	}
 }
 

@@ -138,25 +138,50 @@ const (
 
 // program answers 1 for what may be opened or made, 0 for what may not.
 func program(r Rule) asm.Instructions {
-	const open = "open"
+	const open, closed = "open", "closed"
+	opened := asm.Instructions{asm.Mov.Imm(asm.R0, 1).WithSymbol(open), asm.Return()}
+	if r.Empty() {
+		return opened // the kernel takes no program with instructions that nothing reaches
+	}
 	is := asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, ctxAccess, asm.Word),
 		asm.And.Imm(asm.R2, 0xffff),
 		asm.JNE.Imm(asm.R2, characterDevice, open),
 		asm.LoadMem(asm.R2, asm.R1, ctxMajor, asm.Word),
-		asm.JNE.Imm(asm.R2, int32(r.Major), open),
 		asm.LoadMem(asm.R3, asm.R1, ctxMinor, asm.Word),
-		asm.JLT.Imm(asm.R3, int32(r.MIG.First), open),
-		asm.JGT.Imm(asm.R3, int32(r.MIG.Last), open),
+	}
+	for i, node := range r.Closed {
+		next := fmt.Sprintf("no%d", i)
+		is = append(is,
+			asm.JNE.Imm(asm.R2, int32(node.Major), next),
+			asm.JEq.Imm(asm.R3, int32(node.Minor), closed),
+			asm.Mov.Reg(asm.R3, asm.R3).WithSymbol(next),
+		)
+	}
+	if r.Major == 0 {
+		is = append(is, asm.Ja.Label(open))
+	} else {
+		is = append(is, instances(r, open)...)
 	}
 	if r.NotRoot {
 		// The kernel's number of the account: who is root in a user namespace of its own is not 0.
 		is = append(is,
-			asm.Mov.Reg(asm.R6, asm.R3),
-			asm.FnGetCurrentUidGid.Call(),
+			asm.FnGetCurrentUidGid.Call().WithSymbol(closed),
 			asm.JEq.Imm32(asm.R0, 0, open),
-			asm.Mov.Reg(asm.R3, asm.R6),
+			asm.Mov.Imm(asm.R0, 0),
 		)
+	} else {
+		is = append(is, asm.Mov.Imm(asm.R0, 0).WithSymbol(closed))
+	}
+	return append(append(is, asm.Return()), opened...)
+}
+
+// instances goes on to open for all but MIG's nodes and those of the job.
+func instances(r Rule, open string) asm.Instructions {
+	is := asm.Instructions{
+		asm.JNE.Imm(asm.R2, int32(r.Major), open),
+		asm.JLT.Imm(asm.R3, int32(r.MIG.First), open),
+		asm.JGT.Imm(asm.R3, int32(r.MIG.Last), open),
 	}
 	for i, own := range r.Own {
 		next := fmt.Sprintf("after%d", i)
@@ -166,10 +191,5 @@ func program(r Rule) asm.Instructions {
 			asm.Mov.Reg(asm.R3, asm.R3).WithSymbol(next),
 		)
 	}
-	return append(is,
-		asm.Mov.Imm(asm.R0, 0),
-		asm.Return(),
-		asm.Mov.Imm(asm.R0, 1).WithSymbol(open),
-		asm.Return(),
-	)
+	return is
 }

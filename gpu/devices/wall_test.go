@@ -55,11 +55,17 @@ func newJail(t *testing.T) jail {
 // freeMajor is a number that no driver has.
 func freeMajor(t *testing.T) uint32 {
 	t.Helper()
+	return freeMajorFrom(t, 470)
+}
+
+// freeMajorFrom is the first such number from one on.
+func freeMajorFrom(t *testing.T, major uint32) uint32 {
+	t.Helper()
 	text, err := os.ReadFile("/proc/devices")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for major := uint32(470); major < 511; major++ {
+	for ; major < 511; major++ {
 		if !strings.Contains(string(text), fmt.Sprintf("\n%d ", major)) {
 			return major
 		}
@@ -71,7 +77,7 @@ func freeMajor(t *testing.T) uint32 {
 // node makes one, by its minor number.
 func (j jail) node(kind, minor uint32) string {
 	j.t.Helper()
-	path := filepath.Join(j.nodes, fmt.Sprintf("%d-%d", kind, minor))
+	path := filepath.Join(j.nodes, fmt.Sprintf("%d-%d-%d", kind, j.major, minor))
 	if err := unix.Mknod(path, kind|0o666, int(unix.Mkdev(j.major, minor))); err != nil && !errors.Is(err, unix.EEXIST) {
 		j.t.Skipf("no device node can be made here: %v", err)
 	}
@@ -179,7 +185,7 @@ func TestWall(t *testing.T) {
 
 // TestKernelRefuses: a rule that no kernel takes is refused, and so is a cgroup that is gone.
 func TestKernelRefuses(t *testing.T) {
-	long := Rule{Own: make([]Range, 1<<14)} // its jumps are longer than an instruction can say
+	long := Rule{Major: 1, Own: make([]Range, 1<<14)} // its jumps are longer than an instruction can say
 	gone := filepath.Join(t.TempDir(), "gone")
 	for name, c := range map[string]struct {
 		err  error
@@ -221,6 +227,87 @@ func TestWallNotRoot(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestWallClosed: further nodes are closed to all accounts but root, of exactly those numbers, alone and beside MIG's.
+func TestWallClosed(t *testing.T) {
+	mig := newJail(t)
+	for _, dir := range []string{mig.nodes, filepath.Dir(mig.nodes)} { // made for root alone
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gpus := mig
+	gpus.major = freeMajorFrom(t, mig.major+1)
+	const nobody = 65534
+	want := func(j jail, minor uint32, want string) {
+		t.Helper()
+		path := j.node(unix.S_IFCHR, minor)
+		if err := os.Chmod(path, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		j.want(path, opened)
+		for _, as := range [][]string{nil, {"unshare", "-r"}} {
+			if got := j.saysTo(nobody, path, as...); got != want {
+				t.Errorf("%d of %d as another account, %v: %q, want %q", minor, j.major, as, got, want)
+			}
+		}
+	}
+	closes := []Node{{gpus.major, 0}, {gpus.major, 3}}
+	beside := mig.rule()
+	beside.NotRoot, beside.Closed = true, closes
+	for _, c := range []struct {
+		name string
+		rule Rule
+		mig  string
+	}{{"alone", Rule{NotRoot: true, Closed: closes}, opened}, {"beside MIG's", beside, closed}, {"alone again", Rule{NotRoot: true, Closed: closes}, opened}} {
+		if err := (Kernel{}).Put(mig.slice, c.rule); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		for minor, say := range map[uint32]string{0: closed, 1: opened, 3: closed, 4: opened, 255: opened} {
+			want(gpus, minor, say)
+		}
+		for minor, say := range map[uint32]string{0: opened, 2: c.mig, 3: c.mig, 12: opened} {
+			want(mig, minor, say)
+		}
+		block := gpus.node(unix.S_IFBLK, 3) // another kind of device
+		if err := os.Chmod(block, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if got := gpus.saysTo(nobody, block); got != opened {
+			t.Errorf("%s: a block device: %q", c.name, got)
+		}
+		if got := gpus.saysTo(nobody, "/dev/zero"); got != "open" {
+			t.Errorf("%s: /dev/zero: %q", c.name, got)
+		}
+		if programs := gpus.programs(); programs != 1 {
+			t.Errorf("%s: %d programs on the cgroup", c.name, programs)
+		}
+	}
+	if err := (Kernel{}).Put(mig.slice, Rule{Closed: closes}); err != nil {
+		t.Fatal(err)
+	}
+	mig.want(gpus.node(unix.S_IFCHR, 3), closed) // to root, too
+	mig.want(gpus.node(unix.S_IFCHR, 1), opened)
+	if err := (Kernel{}).Remove(mig.slice); err != nil {
+		t.Fatal(err)
+	}
+	want(gpus, 3, opened)
+}
+
+// programs is how many of ours are on the slice.
+func (j jail) programs() int {
+	j.t.Helper()
+	cgroup, err := os.Open(j.slice)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	defer cgroup.Close()
+	all, err := ours(cgroup)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return len(all)
 }
 
 // TestWallBesideHTCondor: both programs hold, whichever came first. On the job's

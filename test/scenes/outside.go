@@ -32,7 +32,8 @@ func (st *Stage) linger(ctx context.Context, service, text string) (uid string, 
 }
 
 // outsideJobs: a job lets the service manager of its account start a client of its GPU, which is in
-// no cgroup of HTCondor's.
+// no cgroup of HTCondor's. It cannot open the GPU's device node, which root's own can. The simulated
+// client opens no such node, as a client that had it open before, and is ended.
 func outsideJobs(ctx context.Context, st *Stage) (err error) {
 	g := st.Inventory.GPUs[1]
 	beside, err := st.neighbour(ctx, g.UUID, "outside")
@@ -43,17 +44,33 @@ func outsideJobs(ctx context.Context, st *Stage) (err error) {
 	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
 		return err
 	}
+	node := fmt.Sprintf("/dev/nvidia%d", g.Index)
+	if _, err := st.Run(ctx, "sh", "-ec", fmt.Sprintf("[ -e %s ] || mknod -m 666 %s c 195 %d", node, node, g.Index)); err != nil {
+		return err
+	}
 	uid, err := st.linger(ctx, "client.service", fmt.Sprintf("[Service]\nType=oneshot\n"+
 		"Environment=CUDA_VISIBLE_DEVICES=%s CUDA_MPS_PIPE_DIRECTORY=/run/gpuslot/mps/%s\n"+
-		"ExecStart=sh -c 'simjob alloc 3000 load 20 600s >${XDG_RUNTIME_DIR}/client 2>&1'\n", g.UUID, g.UUID))
+		"ExecStart=sh -c 'LC_ALL=C head -c1 %s >${XDG_RUNTIME_DIR}/node 2>&1; [ $(id -u) = 0 ] || "+
+		"simjob alloc 3000 load 20 600s >${XDG_RUNTIME_DIR}/client 2>&1'\n", g.UUID, g.UUID, node))
 	if err != nil {
 		return err
 	}
-	const starts = "#!/bin/sh\nXDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user start client.service\n"
+	const starts = "XDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user start client.service\n"
 	// It ends when the client has ended.
-	outside := job{Program: program{"outside.sh", starts + "exit 0\n"}, Lines: vram(4000, on(g.UUID))}
+	outside := job{Program: program{"outside.sh", "#!/bin/sh\n" + starts + "exit 0\n"}, Lines: vram(4000, on(g.UUID))}
 	if _, err := st.complete(ctx, outside); err != nil {
 		return err
+	}
+	if _, err := st.Run(ctx, "sh", "-ec", starts); err != nil {
+		return err
+	}
+	const refused = "Operation not permitted"
+	for who, closed := range map[string]bool{uid: true, "0": false} {
+		text, err := st.ReadFile(ctx, "/run/user/"+who+"/node")
+		if err != nil {
+			return err
+		}
+		st.Check(strings.Contains(text, refused) == closed, "account %s opens a shared GPU outside of jobs: %s", who, oneLine(text))
 	}
 	text, err := st.ReadFile(ctx, "/run/user/"+uid+"/client")
 	if err != nil {

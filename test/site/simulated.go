@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/node"
@@ -36,7 +37,15 @@ func addSimulation(ctx context.Context, opts *node.Options) error {
 // Simulate makes the node's GPUs, and lets its CPUs and memory look as the
 // inventory says. A reboot takes all of it.
 func (s *Site) Simulate(ctx context.Context, inv gpu.Inventory) error {
+	// What the driver says of each GPU in /proc, where no other does: its device node is /dev/nvidiaN.
+	var listed strings.Builder
+	for i, g := range inv.GPUs {
+		fmt.Fprintf(&listed, "mkdir -p nvidia/gpus/%s; printf 'GPU UUID: \t %%s\nDevice Minor: \t %%d\n' %s %d >nvidia/gpus/%s/information; ",
+			g.PCI, g.UUID, i, g.PCI)
+	}
 	for _, command := range []string{
+		"[ ! -d /proc/driver ] || [ -e /proc/driver/nvidia ] || { mkdir -p " + simState + "/driver; cd " + simState + "/driver; " +
+			listed.String() + "mount --bind . /proc/driver; }",
 		"mkdir -p " + simState,
 		"simgpu make " + InventoryFile,
 		fmt.Sprintf("echo 0-%d >%s/online && mount --bind %s/online /sys/devices/system/cpu/online", inv.Host.CPUs-1, simState, simState),
