@@ -80,11 +80,16 @@ func (q *Quiescer) Ask(req api.Request) (api.NodeStatus, error) {
 	return s, nil
 }
 
-// Phase returns the state of the node. It looks at no job and no process, so every account may ask
-// for it as often as it likes.
+// Phase returns the state of the node. It looks at no job and no process, so every account may ask for it as often as
+// it likes. A gpuslotd that has used the driver has its library until it ends.
 func (q *Quiescer) Phase() api.NodeStatus {
 	n := q.Table.Node()
-	return api.NodeStatus{Phase: string(n.Phase), Reason: n.Reason, Since: n.Since}
+	s := api.NodeStatus{Phase: string(n.Phase), Reason: n.Reason, Since: n.Since}
+	if n.Quiet() && !q.Quiet {
+		s.Phase = string(map[Phase]Phase{Quiesced: Quiescing, Reverted: Reverting}[n.Phase])
+		s.Waits = "gpuslotd starts again, without the driver's library"
+	}
+	return s
 }
 
 // Status returns the state of the node and what it waits for.

@@ -111,7 +111,10 @@ func TestOutAndBack(t *testing.T) {
 		if !q.Leave(ctx) || n.letGo != 1 || n.reverted != 0 || q.Table.Node().Phase != Quiesced {
 			t.Errorf("it waits for %q", q.Status().Waits)
 		}
-		if q.Quiet = true; q.Leave(ctx) || len(q.Status().Holders) != 1 { // the next process
+		if s := q.Status(); s.Phase != "quiescing" || !strings.Contains(s.Waits, "starts again") {
+			t.Errorf("while it still has the driver's library: %+v", s)
+		}
+		if q.Quiet = true; q.Leave(ctx) || q.Status().Phase != "quiesced" || len(q.Status().Holders) != 1 { // the next process
 			t.Error("a quiesced node leaves again")
 		}
 		n.err = errors.New("open /proc: too many open files")
