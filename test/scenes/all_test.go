@@ -1,5 +1,8 @@
 package scenes
 
+// The tests of this file take longest. go test starts parallel tests in the order of their files' names, so its name
+// begins with an a.
+
 import (
 	"os"
 	"testing"
