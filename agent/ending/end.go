@@ -190,8 +190,8 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 }
 
 // KillOutside kills processes of users that are no MPS clients and of no job. No neighbour suffers from
-// that. Those that come again are in the next sample. It kills all that keepers run outside of jobs as well: of each
-// account one keeps what another had on the GPU at its end, by files that nobody else sees.
+// that. Those that come again are in the next sample. It also kills all that keepers run outside of jobs:
+// a process of each such account keeps the files, and so the VRAM, of one that has ended.
 func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, keepers []starter.Account) {
 	if len(all) > 0 {
 		e.once(killing{gpu: u}, func() {

@@ -41,7 +41,7 @@ type GPU struct {
 	Device usage.Device
 }
 
-// Watch follows who keeps memory. Its methods are for one goroutine, except for Keeper.
+// Watch follows who keeps memory. Its methods are for one goroutine, except for Keeper and Searches.
 type Watch struct {
 	looks Looks
 	runs  func(process.ID) bool
@@ -60,8 +60,8 @@ func New(looks Looks, runs func(process.ID) bool) *Watch {
 }
 
 // provenAfter is how many looks in a row must show a keeper: a program may close one file just before the other.
-// outsideAfter is how many must be done before what may have called cuInit only counts as one, and hiddenAfter how many
-// samples there must be before the account answers for what nobody is seen to keep.
+// outsideAfter is how many must be done before what may only have called cuInit counts. After hiddenAfter samples
+// the account answers for memory whose keeper no look has found.
 const (
 	provenAfter  = 3
 	outsideAfter = 6
@@ -84,7 +84,7 @@ type keeping struct {
 	left int
 }
 
-// one says that jobs of one account only were there: it answers for what nobody is shown to keep.
+// one says that jobs of one account only were there. That account answers for memory whose keeper is not known.
 func (k *keeping) one() bool { return len(k.accounts) == 1 }
 
 // own says that the memory is the device's own: all looks were clear, and the account that may have hidden it has no

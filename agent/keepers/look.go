@@ -103,12 +103,9 @@ func (k Finder) OutsideJobs(uids []uint32, listed []process.ID) deep.Looking[Hel
 	})
 }
 
-// memory is the memory manager's node.
-func (k Finder) memory() string { return cmp.Or(k.Memory, "/dev/nvidia-uvm") }
-
 // among looks at some processes.
 func (k Finder) among(pids []int, listed []process.ID, err error) Held {
-	memory, no := deviceAt(k.memory())
+	memory, no := deviceAt(cmp.Or(k.Memory, "/dev/nvidia-uvm"))
 	if errors.Is(no, unix.ENOENT) {
 		return Held{Err: err} // the module is not loaded
 	}
@@ -116,7 +113,7 @@ func (k Finder) among(pids []int, listed []process.ID, err error) Held {
 	if no = cmp.Or(no, none); no != nil {
 		return Held{Err: no}
 	}
-	l := looking{Finder: k, memory: memory.Device, control: control.Device, files: mostHandles, pairs: mostPairs,
+	l := looking{Finder: k, memory: memory, control: control, files: mostHandles, pairs: mostPairs,
 		theirs: map[process.ID][]process.Handle{}, err: err}
 	if len(pids) > mostHolding {
 		pids = pids[:mostHolding]
@@ -215,14 +212,14 @@ func (l *looking) shares(one process.Handle, others []process.Handle) (with, kno
 	return with, known
 }
 
-// deviceAt is the character device at a path.
-func deviceAt(name string) (process.File, error) {
-	f, err := process.StatFile(name)
-	switch {
-	case err != nil:
-		return f, fmt.Errorf("%s: %w", name, err)
-	case f.Device == 0:
-		return f, fmt.Errorf("%s is no device", name)
+// deviceAt is the number of the character device at a path.
+func deviceAt(name string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
 	}
-	return f, nil
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return 0, fmt.Errorf("%s is no device", name)
+	}
+	return st.Rdev, nil
 }

@@ -46,23 +46,11 @@ func SameFile(a, b Handle) (bool, error) {
 const mostTables = 4096
 
 // HandlesOf are the descriptors of these devices that a process has, among so many files of it, and how many were
-// looked at. With an error it may have more.
+// looked at. Threads may have tables of their own (CLONE_FILES). With an error it may have more.
 func HandlesOf(fs FS, pid, most int, devices ...uint64) (found []Handle, looked int, err error) {
-	looked, err = eachDescriptor(fs, pid, most, func(dir, name string, thread int) {
-		f, no := StatFile(dir + "/fd/" + name)
-		if fd, bad := strconv.Atoi(name); no == nil && bad == nil && f.Device != 0 && slices.Contains(devices, f.Device) {
-			found = append(found, Handle{thread, fd, f.Device})
-		}
-	})
-	return found, looked, err
-}
-
-// eachDescriptor calls see for so many descriptors of a process, with the folder of the thread that has it. Threads
-// may have tables of their own (CLONE_FILES). With an error the process may have more.
-func eachDescriptor(fs FS, pid, most int, see func(dir, name string, thread int)) (looked int, err error) {
 	names, err := firstNames(fs.Path(pid, "task"), mostTables)
 	if Gone(err) {
-		return 0, nil
+		return nil, 0, nil
 	}
 	if err == nil && len(names) == mostTables {
 		err = ErrManyFiles
@@ -78,11 +66,12 @@ func eachDescriptor(fs FS, pid, most int, see func(dir, name string, thread int)
 			continue
 		}
 		tables = append(tables, thread)
-		dir, n := fs.Path(pid, "task/"+name), 0
-		n, err = eachName(dir+"/fd", most-looked, func(fd string) { see(dir, fd, thread) })
-		looked += n
+		var its []Handle
+		var n int
+		its, n, err = handlesIn(fs.Path(pid, "task/"+name+"/fd"), thread, most-looked, devices)
+		found, looked = append(found, its...), looked+n
 	}
-	return looked, err
+	return found, looked, err
 }
 
 // hasTable says whether a thread has ended, or has the table of one of the others.
@@ -99,8 +88,8 @@ func hasTable(others []int, thread int) (bool, error) {
 	return false, nil
 }
 
-// eachName calls see for so many names in a folder of /proc.
-func eachName(dir string, most int, see func(name string)) (looked int, err error) {
+// handlesIn are those of one thread.
+func handlesIn(dir string, thread, most int, devices []uint64) (found []Handle, looked int, err error) {
 	d, err := os.Open(dir)
 	for err == nil {
 		var names []string
@@ -109,12 +98,15 @@ func eachName(dir string, most int, see func(name string)) (looked int, err erro
 		}
 		looked += len(names)
 		for _, name := range names {
-			see(name)
+			f, no := statFile(dir + "/" + name)
+			if fd, bad := strconv.Atoi(name); no == nil && bad == nil && f.Device != 0 && slices.Contains(devices, f.Device) {
+				found = append(found, Handle{thread, fd, f.Device})
+			}
 		}
 	}
 	_ = d.Close() // nothing was written; it may not be open
 	if Gone(err) || errors.Is(err, io.EOF) {
 		err = nil // of a thread that has ended there are none
 	}
-	return looked, err
+	return found, looked, err
 }

@@ -13,7 +13,7 @@ import (
 
 func deviceOf(t *testing.T, name string) uint64 {
 	t.Helper()
-	f, err := StatFile(name)
+	f, err := statFile(name)
 	if err != nil || f.Device == 0 {
 		t.Fatalf("%s: %+v, %v", name, f, err)
 	}

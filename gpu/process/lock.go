@@ -29,7 +29,7 @@ func LockHolder(f *os.File) (Holder, bool) { return FS{}.lockHolder(f) }
 const mostLocks = 1 << 20
 
 func (fs FS) lockHolder(f *os.File) (Holder, bool) {
-	file, err := StatFile(fmt.Sprintf("%s/self/fd/%d", fs.root(), f.Fd()))
+	file, err := statFile(fmt.Sprintf("%s/self/fd/%d", fs.root(), f.Fd()))
 	if err != nil {
 		return Holder{}, false
 	}

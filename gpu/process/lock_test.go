@@ -111,7 +111,7 @@ func TestLocksOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	file, err := StatFile(f.Name())
+	file, err := statFile(f.Name())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -216,10 +216,10 @@ func (f File) is(o File) bool { return f.Dev == o.Dev && f.Inode == o.Inode }
 // ExeFile is the file of the program that runs, also of one that was deleted. The file system
 // is not asked: it may be the process's own (FUSE), and one that does not answer would hold
 // the caller for ever, without the way out of a signal.
-func (fs FS) ExeFile(pid int) (File, error) { return StatFile(fs.Path(pid, "exe")) }
+func (fs FS) ExeFile(pid int) (File, error) { return statFile(fs.Path(pid, "exe")) }
 
-// StatFile is the file that a link of /proc leads to; its file system is not asked.
-func StatFile(link string) (File, error) {
+// statFile is the file that a link of /proc leads to; its file system is not asked.
+func statFile(link string) (File, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC,
 		unix.STATX_UID|unix.STATX_MODE|unix.STATX_TYPE|unix.STATX_INO, &st)
@@ -347,7 +347,7 @@ func (fs FS) OpensAmong(pid, most int, fits func(File) bool) (found bool, looked
 		}
 		looked += len(fds)
 		found = slices.ContainsFunc(fds, func(fd string) bool {
-			f, err := StatFile(dir + "/" + fd)
+			f, err := statFile(dir + "/" + fd)
 			return err == nil && fits(f)
 		})
 		if found {
