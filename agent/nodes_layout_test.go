@@ -33,7 +33,7 @@ func (s *steps) add(what string, open ...string) {
 func (n *nodesAgent) usersOpen() (open []string) {
 	n.kernel.mu.Lock()
 	defer n.kernel.mu.Unlock()
-	if r, ok := n.kernel.by["user.slice"]; !ok || r.Major == 0 || !r.NotRoot || len(r.Own) > 0 {
+	if r, ok := n.kernel.by["user.slice"]; !ok || r.Major == 0 || len(r.Spared) == 0 || len(r.Own) > 0 {
 		open = append(open, "user.slice")
 	}
 	return open

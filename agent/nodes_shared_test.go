@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func (n *nodesAgent) closedToUsers() string {
 	for _, node := range r.Closed {
 		minors = append(minors, node.Minor)
 	}
-	if !r.NotRoot || r.Major != 0 {
+	if len(r.Spared) == 0 || r.Major != 0 {
 		return fmt.Sprintf("%+v", r)
 	}
 	return fmt.Sprint(minors)
@@ -44,15 +45,17 @@ func (n *nodesAgent) wantClosedToUsers(when, want string) {
 	}
 }
 
-// TestSharedGPUsOfUsers: the nodes of undivided GPUs that jobs share are closed to users' programs outside of jobs, not
-// those of whole GPUs, nor of one that a desktop uses. That follows a reload, and stands while the agent restarts.
+// TestSharedGPUsOfUsers: the nodes of undivided GPUs that jobs share are closed to HTCondor's daemons and to users'
+// programs outside of jobs, not those of whole GPUs, nor of one that a desktop uses. That follows a reload, and stands while the agent restarts.
 func TestSharedGPUsOfUsers(t *testing.T) {
 	of := func(n int, text string) string { return fmt.Sprintf("[gpu.%q]\n%s\n", uuid(n), text) }
 	n, _ := undivided(t, "")
 	n.daemonsIn(daemonsCgroup)
 	n.again()
 	n.wantClosedToUsers("both are shared", "[0 1]")
-	n.wantDaemons("none")
+	if r := n.kernel.by[filepath.Base(daemonsCgroup)]; len(r.Closed) != 2 {
+		t.Errorf("HTCondor's daemons: %+v", r)
+	}
 	for _, c := range []struct{ when, config, want string }{
 		{"one is whole", of(0, `mode = "whole"`), "[1]"},
 		{"a desktop uses one", of(1, "reserved_vram = 1500"), "[0]"},

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,7 +25,6 @@ type daemonCgroup struct {
 var (
 	errDaemonsNoCgroup = errors.New("HTCondor's daemons are in no cgroup of their own in cgroup v2")
 	errDaemonsNoUnit   = errors.New("HTCondor's daemons do not run in a service of systemd")
-	errDaemonsAndAgent = errors.New("gpuslotd runs in the cgroup of HTCondor's daemons, and needs these nodes")
 	errDaemonsAndJobs  = errors.New("HTCondor gives jobs no cgroup of their own beside that of its daemons")
 	errUsersAndJobs    = errors.New("HTCondor's jobs run below it, so it does not run as a service of the system")
 )
@@ -36,15 +34,13 @@ var errNotInJob = errors.New("HTCondor gives each job of this node a cgroup of i
 	"them: if it is the job, look for \"cgroup\" in the slot's StarterLog; where BASE_CGROUP was made " +
 	"empty, systemctl reload gpuslotd")
 
-// mayClose says why no rule may be on a cgroup of HTCondor's daemons. Own is gpuslotd's.
-func mayClose(p, own string) error {
+// mayClose says why no rule may be on a cgroup of HTCondor's daemons.
+func mayClose(p string) error {
 	switch {
 	case p == "" || p == "/" || strings.Contains(p, "/../") || strings.HasSuffix(p, "/.."):
 		return errDaemonsNoCgroup
 	case !strings.Contains(p+"/", ".service/"):
 		return fmt.Errorf("%w: %s", errDaemonsNoUnit, p) // it may be an administrator's session
-	case belowCgroup(own, p):
-		return errDaemonsAndAgent
 	}
 	return nil
 }
@@ -107,8 +103,7 @@ func (n *Nodes) Starts(now Conditions, c starter.Caller) error {
 		}
 		return nil
 	}
-	own, _ := n.processes.UnifiedCgroup(os.Getpid())
-	beside := func(p string) bool { return mayClose(p, own) == nil && belowCgroup(c.Cgroup, p) }
+	beside := func(p string) bool { return mayClose(p) == nil && belowCgroup(c.Cgroup, p) }
 	here, _ := starter.CgroupAt(filepath.Join(n.root, c.Cgroup))
 	daemons, err := n.htcondor.DaemonCgroups()
 	if here.Exists() && slices.ContainsFunc(daemons, beside) {

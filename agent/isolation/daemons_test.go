@@ -32,8 +32,8 @@ func (n *node) on(p string) (devices.Rule, bool) {
 	return r, ok
 }
 
-// TestOutsideOfJobs: HTCondor's daemons and users' programs get a rule that opens nothing, root's own programs on the
-// side of users not. It goes when the GPU is not divided any more, also one of an earlier agent.
+// TestOutsideOfJobs: HTCondor's daemons and users' programs get a rule that opens nothing, except to root. It goes when
+// the GPU is not divided any more, also one of an earlier agent.
 func TestOutsideOfJobs(t *testing.T) {
 	n := newNode(t)
 	n.job(100, 3)
@@ -41,11 +41,10 @@ func TestOutsideOfJobs(t *testing.T) {
 	n.cgroup(condorService)
 	n.cgroup(user)
 	n.Round(now(), time.Now())
-	if r, ok := n.on(condorService); !ok || len(r.Own) > 0 || r.NotRoot {
-		t.Errorf("HTCondor's daemons: %+v, %t", r, ok)
-	}
-	if r, ok := n.on(user); !ok || len(r.Own) > 0 || !r.NotRoot {
-		t.Errorf("users' programs: %+v, %t", r, ok)
+	for _, p := range []string{condorService, user} {
+		if r, ok := n.on(p); !ok || len(r.Own) > 0 || !slices.Equal(r.Spared, []uint32{0}) {
+			t.Errorf("%s: %+v, %t", p, r, ok)
+		}
 	}
 	if len(n.Warnings()) > 0 || strings.Count(n.said.String(), "are closed to programs outside of jobs") != 2 {
 		t.Errorf("warnings %q, said %s", n.Warnings(), n.said)

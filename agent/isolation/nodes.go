@@ -48,14 +48,14 @@ type Processes interface {
 	// JobCgroup is the cgroup of a starter's job, below the mount; empty while no
 	// process of the job is there.
 	JobCgroup(s starter.Starter) string
-	// UnifiedCgroup is the cgroup of a process, below the mount.
-	UnifiedCgroup(pid int) (string, error)
 }
 
 // HTCondor is what its daemons run in; starter.Node is the real one.
 type HTCondor interface {
 	// DaemonCgroups are the cgroups of this node's startds, below the mount. With an error there may be more.
 	DaemonCgroups() ([]string, error)
+	// DaemonAccounts are those that HTCondor's daemons act as, without root; none while they act as root.
+	DaemonAccounts() []uint32
 	// ReadOnly says whether a process sees a directory on a mount that cannot be written.
 	ReadOnly(pid int, dir string) bool
 }
@@ -157,6 +157,8 @@ type Nodes struct {
 	open    string
 	// opened: no rule of an earlier agent is left on one of them.
 	opened bool
+	// spared are the accounts that open all nodes there; turn guards them.
+	spared []uint32
 }
 
 // heldNodes is the rule of one slice, for a job or for a login to it.

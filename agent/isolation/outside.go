@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -14,14 +13,13 @@ import (
 
 // HTCondor runs code of users outside the cgroups of jobs, too, as the job's account and in
 // the cgroup of its own daemons: the setup of condor_ssh_to_job, the test of a container,
-// file transfer plugins that load the user's modules. This file closes the device nodes of
-// all MIG devices there. The cgroups of jobs are beside that one, never below it (HTCondor
-// 25.14.1 makes them in its parent), so they keep what they are given.
+// file transfer plugins that load the user's modules. And a user can have programs started that
+// are no part of a job: by the service manager of the account (systemd-run --user), by cron and by at.
 //
-// A user can also have programs started that are no part of a job: by the service manager of the
-// account (systemd-run --user), by cron and by at. This file closes the nodes to them, too, except
-// to root, and with them the nodes of undivided GPUs that jobs share. It does so from the beginning,
-// because a job could open a node for later use.
+// This file closes the nodes of all MIG devices there, and those of undivided GPUs that jobs share,
+// to all accounts but root and HTCondor's own, whose monitors open all. The cgroups of jobs are beside
+// that of the daemons, never below it (HTCondor 25.14.1 makes them in its parent), so they keep what they
+// are given. Users' cgroups are closed from the beginning, because a job could open a node for later use.
 
 // outside is one look at the cgroups outside of jobs.
 type outside struct {
@@ -29,8 +27,7 @@ type outside struct {
 	now Conditions
 }
 
-// divided closes the nodes of all MIG devices to HTCondor's daemons and to what they run in their own cgroup, and to
-// users' programs outside of jobs. A new startd may be in a new cgroup.
+// divided closes the nodes of all MIG devices and of shared GPUs. A new startd may be in a new cgroup.
 func (n outside) divided(read func() (devices.Capabilities, error)) {
 	c, err := read()
 	var r devices.Rule
@@ -38,23 +35,12 @@ func (n outside) divided(read func() (devices.Capabilities, error)) {
 		r, err = c.Rule(nil)
 	}
 	if err == nil {
-		own, _ := n.processes.UnifiedCgroup(os.Getpid())
-		var daemons []string
-		daemons, err = n.htcondor.DaemonCgroups()
-		for _, p := range daemons {
-			no := mayClose(p, own)
-			if no == nil {
-				no = n.put(p, r, errDaemonsAndJobs)
-			}
-			err = errors.Join(err, no)
-		}
-		err = errors.Join(err, n.users(r, daemons))
+		err = n.close(r)
 	}
 	n.report(err)
 }
 
-// undivided closes the nodes of shared GPUs to users' programs outside of jobs, on a node without MIG devices.
-// HTCondor's daemons, in whose cgroup the site's monitors run, open all.
+// undivided closes the nodes of shared GPUs, on a node without MIG devices.
 func (n outside) undivided() {
 	if n.kernel == nil || n.now.Observed || len(n.now.ForJobs) == 0 {
 		n.complainOfDaemons(nil)
@@ -68,21 +54,34 @@ func (n outside) undivided() {
 			n.runsIn(leaf)
 		}
 	}
-	daemons, err := n.htcondor.DaemonCgroups()
-	if n.now.Planned {
-		n.takeBack(daemons)
-	}
-	n.report(errors.Join(err, n.users(devices.Rule{}, daemons)))
+	n.report(n.close(devices.Rule{}))
 }
 
-// users puts a rule on the cgroups of users, for all but root: that of MIG's nodes, with those of shared GPUs. A cgroup
-// with HTCondor's daemons or jobs below it has none.
-func (n outside) users(r devices.Rule, daemons []string) (err error) {
-	r.Closed, err = n.proc.Nodes(n.now.ForJobs)
-	if err != nil && !errors.Is(err, devices.ErrUnknown) || r.Empty() {
-		return err // what was closed stays
+// close puts a rule on the cgroups of HTCondor's daemons and of users: that of MIG's nodes, with those of shared GPUs.
+// What cannot be read now leaves what was closed.
+func (n outside) close(r devices.Rule) error {
+	closed, err := n.proc.Nodes(n.now.ForJobs)
+	if err != nil && !errors.Is(err, devices.ErrUnknown) {
+		return err
 	}
-	r.NotRoot = true
+	daemons, no := n.htcondor.DaemonCgroups()
+	err = errors.Join(err, no)
+	if r.Closed = closed; r.Empty() {
+		return err
+	}
+	r.Spared = n.spare()
+	switch {
+	case r.Major != 0 || n.now.asksFirst():
+		for _, p := range daemons {
+			no := mayClose(p)
+			if no == nil {
+				no = n.put(p, r, errDaemonsAndJobs)
+			}
+			err = errors.Join(err, no)
+		}
+	case n.now.Planned: // what is divided is known
+		n.takeBack(daemons)
+	}
 	for _, p := range starter.UserCgroups {
 		no := errUsersAndJobs
 		if slices.ContainsFunc(daemons, func(daemon string) bool { return belowCgroup(daemon, p) }) {
@@ -95,6 +94,21 @@ func (n outside) users(r devices.Rule, daemons []string) (err error) {
 		}
 	}
 	return err
+}
+
+// asksFirst says that a job without a cgroup of its own asks before its program opens a shared GPU, and takes the rule
+// on the cgroup of HTCondor's daemons away.
+func (c Conditions) asksFirst() bool { return c.Planned && c.Supervised && c.JobCgroups }
+
+// spare are the accounts that open all nodes outside of jobs: root, and that of HTCondor's daemons. A daemon that acts
+// as root for a moment shows no other.
+func (n outside) spare() []uint32 {
+	n.turn.Lock()
+	defer n.turn.Unlock()
+	if all := n.htcondor.DaemonAccounts(); len(all) > 0 || n.spared == nil {
+		n.spared = append([]uint32{0}, all...)
+	}
+	return n.spared
 }
 
 // report says why nodes are open outside of jobs, nil if they are not.

@@ -157,6 +157,8 @@ type daemonsIn struct {
 
 func (d daemonsIn) DaemonCgroups() ([]string, error) { return d.cgroups, d.err }
 
+func (d daemonsIn) DaemonAccounts() []uint32 { return nil }
+
 // TestDaemonsNotKnown: those that are known get their rule, and the rest is a warning. A job that is in none of them
 // does not start.
 func TestDaemonsNotKnown(t *testing.T) {

@@ -40,6 +40,27 @@ func (n Node) DaemonCgroups() (paths []string, err error) {
 	return paths, err
 }
 
+// DaemonAccounts are the accounts that the masters of this node's startds act as, without root: "condor" (their real
+// account is root's). A master never acts as a user, as a starter does. It may act as root for a moment.
+func (n Node) DaemonAccounts() (found []uint32) {
+	startds, _ := n.startds() // who asks keeps those that are known
+	for _, pid := range startds {
+		p, err := n.Stat(pid)
+		if err != nil {
+			continue
+		}
+		if _, err := n.daemon(p.Parent, masterProgram); err != nil {
+			continue
+		}
+		master, err := n.UIDs(p.Parent)
+		if uid := master.Effective; err == nil && master.Real == 0 && uid != 0 && !slices.Contains(found, uid) {
+			found = append(found, uid)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
 // UnifiedCgroup is the cgroup of a process, below the mount of cgroup v2; empty where it is
 // in none. Errors are those of reading /proc.
 func (n Node) UnifiedCgroup(pid int) (string, error) {

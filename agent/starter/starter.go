@@ -125,6 +125,7 @@ func (n Node) ancestry(pid int) ([]process.Stat, error) {
 const (
 	starterProgram = "condor_starter"
 	startdProgram  = "condor_startd"
+	masterProgram  = "condor_master"
 )
 
 // errNoDaemon says that a process runs none of HTCondor's programs.

@@ -68,14 +68,14 @@ type Rule struct {
 	Own []Range
 	// Closed are the further nodes, sorted.
 	Closed []Node
-	// NotRoot: the rule is for all accounts except root, by the real uid.
-	NotRoot bool
+	// Spared are the accounts that the rule is not for, by the real uid.
+	Spared []uint32
 }
 
 // Equal says whether both open the same.
 func (r Rule) Equal(o Rule) bool {
-	return r.Major == o.Major && r.MIG == o.MIG && r.NotRoot == o.NotRoot && slices.Equal(r.Own, o.Own) &&
-		slices.Equal(r.Closed, o.Closed)
+	return r.Major == o.Major && r.MIG == o.MIG && slices.Equal(r.Own, o.Own) &&
+		slices.Equal(r.Closed, o.Closed) && slices.Equal(r.Spared, o.Spared)
 }
 
 // Empty says that it closes nothing.

@@ -146,7 +146,7 @@ func TestNodes(t *testing.T) {
 
 // TestEqual: rules that differ in one thing are not one rule, and one that closes nothing is empty.
 func TestEqual(t *testing.T) {
-	all := []Rule{{}, {Major: 509}, {Major: 509, MIG: Range{1, 2}}, {Major: 509, Own: []Range{{1, 1}}}, {NotRoot: true},
+	all := []Rule{{}, {Major: 509}, {Major: 509, MIG: Range{1, 2}}, {Major: 509, Own: []Range{{1, 1}}}, {Spared: []uint32{0}},
 		{Closed: []Node{{195, 0}}}, {Closed: []Node{{195, 1}}}, {Closed: []Node{{195, 0}, {195, 1}}}}
 	for i, a := range all {
 		for j, b := range all {

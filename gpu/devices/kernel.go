@@ -163,17 +163,12 @@ func program(r Rule) asm.Instructions {
 	} else {
 		is = append(is, instances(r, open)...)
 	}
-	if r.NotRoot {
-		// The kernel's number of the account: who is root in a user namespace of its own is not 0.
-		is = append(is,
-			asm.FnGetCurrentUidGid.Call().WithSymbol(closed),
-			asm.JEq.Imm32(asm.R0, 0, open),
-			asm.Mov.Imm(asm.R0, 0),
-		)
-	} else {
-		is = append(is, asm.Mov.Imm(asm.R0, 0).WithSymbol(closed))
+	// The kernel's number of the account: who is root in a user namespace of its own is not 0.
+	is = append(is, asm.FnGetCurrentUidGid.Call().WithSymbol(closed))
+	for _, uid := range r.Spared {
+		is = append(is, asm.JEq.Imm32(asm.R0, int32(uid), open))
 	}
-	return append(append(is, asm.Return()), opened...)
+	return append(append(is, asm.Mov.Imm(asm.R0, 0), asm.Return()), opened...)
 }
 
 // instances goes on to open for all but MIG's nodes and those of the job.

@@ -201,8 +201,8 @@ func TestKernelRefuses(t *testing.T) {
 	}
 }
 
-// TestWallNotRoot: root opens what other accounts do not, also one that is root in a user namespace.
-func TestWallNotRoot(t *testing.T) {
+// TestWallSpared: the spared accounts open what others do not, also one that is root in a user namespace.
+func TestWallSpared(t *testing.T) {
 	j := newJail(t)
 	for _, dir := range []string{j.nodes, filepath.Dir(j.nodes)} { // made for root alone
 		if err := os.Chmod(dir, 0o755); err != nil {
@@ -210,20 +210,22 @@ func TestWallNotRoot(t *testing.T) {
 		}
 	}
 	r := j.rule()
-	r.NotRoot = true
+	const nobody, condor, games = 65534, 64, 5
+	r.Spared = []uint32{0, condor}
 	if err := (Kernel{}).Put(j.slice, r); err != nil {
 		t.Fatal(err)
 	}
-	const nobody = 65534
 	for minor, want := range map[uint32]string{0: opened, 2: closed, 12: opened, 21: closed, 147: opened, 4323: opened} {
 		path := j.node(unix.S_IFCHR, minor)
 		if err := os.Chmod(path, 0o666); err != nil {
 			t.Fatal(err)
 		}
 		j.want(path, opened)
-		for _, as := range [][]string{nil, {"unshare", "-r"}} {
-			if got := j.saysTo(nobody, path, as...); got != want {
-				t.Errorf("%d as another account, %v: %q, want %q", minor, as, got, want)
+		for uid, want := range map[uint32]string{nobody: want, games: want, condor: opened} {
+			for _, as := range [][]string{nil, {"unshare", "-r"}} {
+				if got := j.saysTo(uid, path, as...); got != want {
+					t.Errorf("%d as account %d, %v: %q, want %q", minor, uid, as, got, want)
+				}
 			}
 		}
 	}
@@ -255,12 +257,12 @@ func TestWallClosed(t *testing.T) {
 	}
 	closes := []Node{{gpus.major, 0}, {gpus.major, 3}}
 	beside := mig.rule()
-	beside.NotRoot, beside.Closed = true, closes
+	beside.Spared, beside.Closed = []uint32{0}, closes
 	for _, c := range []struct {
 		name string
 		rule Rule
 		mig  string
-	}{{"alone", Rule{NotRoot: true, Closed: closes}, opened}, {"beside MIG's", beside, closed}, {"alone again", Rule{NotRoot: true, Closed: closes}, opened}} {
+	}{{"alone", Rule{Spared: []uint32{0}, Closed: closes}, opened}, {"beside MIG's", beside, closed}, {"alone again", Rule{Spared: []uint32{0}, Closed: closes}, opened}} {
 		if err := (Kernel{}).Put(mig.slice, c.rule); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}

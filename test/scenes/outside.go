@@ -32,7 +32,8 @@ func (st *Stage) linger(ctx context.Context, service, text string) (uid string, 
 }
 
 // outsideJobs: a job lets the service manager of its account start a client of its GPU, which is in
-// no cgroup of HTCondor's. It cannot open the GPU's device node, which root's own can. The simulated
+// no cgroup of HTCondor's. It cannot open the GPU's device node, which root's own can. Nor can a program of
+// that account in the cgroup of HTCondor's daemons, which HTCondor's own can. The simulated
 // client opens no such node, as a client that had it open before, and is ended.
 func outsideJobs(ctx context.Context, st *Stage) (err error) {
 	g := st.Inventory.GPUs[1]
@@ -71,6 +72,15 @@ func outsideJobs(ctx context.Context, st *Stage) (err error) {
 			return err
 		}
 		st.Check(strings.Contains(text, refused) == closed, "account %s opens a shared GPU outside of jobs: %s", who, oneLine(text))
+	}
+	for who, closed := range map[string]bool{user: true, "condor": false, "root": false} {
+		out, err := st.Run(ctx, "sh", "-ec", fmt.Sprintf("in=$(cut -d: -f3- /proc/$(pgrep -xo condor_startd)/cgroup)\n"+
+			"echo $$ >/sys/fs/cgroup$in/cgroup.procs\nLC_ALL=C setpriv --reuid=%s --clear-groups head -c1 %s 2>&1 || true\n", who, node))
+		if err != nil {
+			return err
+		}
+		st.Check(strings.Contains(out.Stdout, refused) == closed,
+			"%s's program in the cgroup of HTCondor's daemons opens a shared GPU: %s", who, oneLine(out.Stdout))
 	}
 	text, err := st.ReadFile(ctx, "/run/user/"+uid+"/client")
 	if err != nil {
