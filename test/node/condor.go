@@ -37,19 +37,20 @@ func (n *Node) WaitSlots(ctx context.Context, slots int) error {
 	})
 }
 
-// Wait asks cond until it says true, ten times a second, for twice Patience at most unless the context has a
-// deadline. When that ends first, the error says what was waited for and what the node has to say about it.
+// Wait asks cond until it says true, ten times a second at first and then less often, because each question costs the
+// node some programs. It does so for twice Patience at most, unless the context has a deadline. When that ends first,
+// the error says what was waited for and what the node has to say about it.
 func (n *Node) Wait(ctx context.Context, what string, cond func() bool) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, 2*Patience)
 		defer cancel()
 	}
-	for !cond() {
+	for pause := 100 * time.Millisecond; !cond(); pause = min(pause*5/4, 400*time.Millisecond) {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w%s%s", what, ctx.Err(), n.queue(), n.diagnosis())
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 	return nil
