@@ -95,7 +95,7 @@ func (n *nodesAgent) again() {
 	n.restart()
 	n.log = slog.New(slog.NewTextHandler(&n.said, nil))
 	n.nodes = isolation.New(isolation.Options{
-		Kernel: n.kernel, Jobs: n.jobs, Processes: n.Agent.proc, HTCondor: n.Agent.proc, Metrics: n.metrics, Log: n.log,
+		Kernel: n.kernel, Jobs: n.jobs, Processes: n.Agent.proc, HTCondor: starter.Users{Node: n.Agent.proc}, Metrics: n.metrics, Log: n.log,
 		Proc: n.proc.Root, Root: n.root, Arrived: isolation.Arrivals(n.Agent.proc),
 	})
 	n.connect()

@@ -106,8 +106,8 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 		Events: a.history, Log: a.log, Beat: a.heart.beat,
 	})
 	a.nodes = isolation.New(isolation.Options{
-		Kernel: o.DeviceNodes, Jobs: a.jobs, Processes: a.proc, HTCondor: a.proc, Metrics: a.metrics, Log: a.log,
-		Proc: root, Root: a.cgroupRoot, Arrived: isolation.Arrivals(a.proc),
+		Kernel: o.DeviceNodes, Jobs: a.jobs, Processes: a.proc, HTCondor: starter.Users{Node: a.proc},
+		Metrics: a.metrics, Log: a.log, Proc: root, Root: a.cgroupRoot, Arrived: isolation.Arrivals(a.proc),
 	})
 	a.limits = budget.NewLimits(budget.Options{
 		Driver: o.Cgroups, Jobs: a.jobs, Processes: a.proc, Metrics: a.metrics, Log: a.log,

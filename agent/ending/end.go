@@ -190,36 +190,24 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 }
 
 // KillOutside kills processes of users that are no MPS clients and of no job. No neighbour suffers from
-// that. Those that come again are in the next sample. It also kills all that keepers run outside of jobs:
-// a process of each such account keeps the files, and so the VRAM, of one that has ended.
-func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, keepers []starter.Account) {
-	if len(all) > 0 {
-		e.once(killing{gpu: u}, func() {
-			for _, p := range all {
-				e.killOutside(u, p, e.Users.OfUser)
-			}
-		})
-	}
-	if len(keepers) == 0 {
-		return
-	}
-	e.once(killing{gpu: u, keepers: true}, func() {
-		for _, of := range keepers {
-			if !of.Known {
-				continue
-			}
-			if err := e.killAll(u, of.UID); err != nil {
-				e.Log.Error("what an account runs outside of jobs was not all killed", "gpu", u, "uid", of.UID, "err", err)
-			}
+// that. Those that come again are in the next sample. It also kills all in cgroups of users at once: there one
+// process follows the other.
+func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, cgroups []string) {
+	e.once(killing{gpu: u}, func() {
+		for _, p := range all {
+			e.killOutside(u, p)
+		}
+		if len(cgroups) == 0 {
+			return
+		}
+		if err := e.killIn(u, cgroups); err != nil {
+			e.Log.Error("users' own processes, outside of jobs, were not killed", "gpu", u, "cgroups", cgroups, "err", err)
 		}
 	})
 }
 
-// killAll kills all that an account runs outside of jobs: first its sessions and services, which systemd has in one
-// cgroup, so that what forks without end goes, too. HTCondor may run there, as a service of an account's own: then
-// nothing is killed.
-func (e *Ender) killAll(u gpu.UUID, uid uint32) error {
-	slice := fmt.Sprintf("%s/user-%d.slice", starter.UserCgroups[0], uid)
+// killIn kills all in cgroups of users. Nothing is killed where HTCondor runs, as a service of an account's own.
+func (e *Ender) killIn(u gpu.UUID, cgroups []string) error {
 	daemons, err := e.Users.DaemonCgroups()
 	if err != nil {
 		return err
@@ -227,25 +215,25 @@ func (e *Ender) killAll(u gpu.UUID, uid uint32) error {
 	if slices.ContainsFunc(daemons, func(d string) bool { return strings.HasPrefix(d+"/", starter.UserCgroups[0]+"/") }) {
 		return fmt.Errorf("HTCondor runs in %s", starter.UserCgroups[0])
 	}
-	f, err := os.OpenFile(path.Join(cmp.Or(e.Root, "/sys/fs/cgroup"), slice, "cgroup.kill"), os.O_WRONLY, 0)
-	if err == nil {
-		_, err = f.WriteString("1")
-		err = errors.Join(err, f.Close())
-	} else if errors.Is(err, os.ErrNotExist) {
-		err = nil // it has none, or the kernel is older than 5.14
-	}
-	for _, p := range e.Users.Own(uid) {
-		e.killOutside(u, p, func(int) bool { return true })
+	for _, cgroup := range cgroups {
+		f, no := os.OpenFile(path.Join(cmp.Or(e.Root, "/sys/fs/cgroup"), cgroup, "cgroup.kill"), os.O_WRONLY, 0)
+		if errors.Is(no, os.ErrNotExist) {
+			continue // it has none, or the kernel is older than 5.14
+		}
+		if no == nil {
+			e.Log.Warn("all that an account runs outside of jobs is killed", "gpu", u, "cgroup", cgroup)
+			_, no = f.WriteString("1")
+			no = errors.Join(no, f.Close())
+		}
+		err = errors.Join(err, no)
 	}
 	return err
 }
 
-// killing is who is looked at and killed: what computes beside MPS of a job, or on a GPU outside of all jobs, or what
-// accounts run that keep something there.
+// killing is who is looked at and killed: what computes beside MPS of a job, or on a GPU outside of all jobs.
 type killing struct {
-	of      starter.Starter
-	gpu     gpu.UUID
-	keepers bool
+	of  starter.Starter
+	gpu gpu.UUID
 }
 
 // once does this in the background, unless it still does. A sample does not wait: where a process is, which is asked
@@ -260,11 +248,11 @@ func (e *Ender) once(kind killing, do func()) {
 	})
 }
 
-func (e *Ender) killOutside(u gpu.UUID, p process.ID, right func(pid int) bool) {
+func (e *Ender) killOutside(u gpu.UUID, p process.ID) {
 	err := killIf(p.PID, func() bool {
 		_, its := e.Jobs.StarterOf(p.PID)
 		now, _ := e.Processes.Stat(p.PID)
-		return !its && right(p.PID) && now.Shows(p)
+		return !its && e.Users.OfUser(p.PID) && now.Shows(p)
 	})
 	switch {
 	case err == nil:

@@ -250,45 +250,9 @@ func TestKillOutside(t *testing.T) {
 	}
 }
 
-// TestKillKeeper: all that an account runs outside of jobs is killed where it keeps something on a GPU. Its job and what others
-// run stay.
-func TestKillKeeper(t *testing.T) {
-	n := newNode(t)
-	n.admit(n.starter(100, "slot1_1"))
-	const session = "/user.slice/user-1000.slice/session-1.scope"
-	var sleeps []*exec.Cmd
-	for _, is := range []proctree.Process{
-		{Cgroup: session, UID: 1000}, {Cgroup: session, UID: 1001}, {Cgroup: proctree.CgroupOf("slot1_1"), UID: 1000},
-	} {
-		c := exec.Command("sleep", "1000")
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _, _ = c.Process.Kill(), c.Wait() }()
-		is.PID, is.Parent, is.Comm = c.Process.Pid, 1, "sleep"
-		n.proc.Add(is)
-		sleeps = append(sleeps, c)
-	}
-	var log strings.Builder
-	n.Log = slog.New(slog.NewTextHandler(&log, nil))
-	n.KillOutside(uuid(0), nil, []starter.Account{{UID: 1000}})
-	n.Wait()
-	if got := log.String(); got != "" {
-		t.Errorf("of an account that is not known: %s", got)
-	}
-	n.KillOutside(uuid(0), nil, []starter.Account{{UID: 1000, Known: true}})
-	n.Wait()
-	for i, c := range sleeps {
-		_ = c.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
-		_ = c.Wait()
-		if got, killed := c.ProcessState.Sys().(syscall.WaitStatus).Signal(), i == 0; (got == syscall.SIGKILL) != killed {
-			t.Errorf("process %d: %v", i, got)
-		}
-	}
-}
-
-// TestKillSlice: what systemd has together for an account is killed at once, and nothing where HTCondor runs there.
-func TestKillSlice(t *testing.T) {
+// TestKillIn: all that an account has in sessions and services is killed at once, and nothing where HTCondor runs there.
+func TestKillIn(t *testing.T) {
+	const slice = "/user.slice/user-1000.slice"
 	for name, c := range map[string]struct {
 		daemons string
 		want    string
@@ -298,37 +262,22 @@ func TestKillSlice(t *testing.T) {
 		"in another account's":   {"/user.slice/user-10001.slice/session-1.scope", ""},
 	} {
 		n := newNode(t)
-		process := exec.Command("sleep", "1000")
-		if err := process.Start(); err != nil {
-			t.Fatal(err)
-		}
-		n.proc.Add(proctree.Process{PID: process.Process.Pid, Parent: 1, Comm: "sleep", UID: 1000, Cgroup: "/system.slice/cron.service"})
 		n.proc.Add(proctree.Process{PID: 9, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: c.daemons})
-		file := filepath.Join(n.Root, "user.slice/user-1000.slice/cgroup.kill")
-		n.KillOutside(uuid(0), nil, []starter.Account{{UID: 1000, Known: true}}) // it has none, which is no error
-		n.Wait()
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
 		var log strings.Builder
 		n.Log = slog.New(slog.NewTextHandler(&log, nil))
-		n.KillOutside(uuid(0), nil, []starter.Account{{UID: 1000}})
+		file := filepath.Join(n.Root, slice, "cgroup.kill")
+		n.KillOutside(uuid(0), nil, []string{slice}) // it has none, which is no error
 		n.Wait()
-		if got, _ := os.ReadFile(file); len(got) > 0 {
-			t.Errorf("%s: killed for an account that is not known", name)
+		if strings.Contains(log.String(), "cgroup.kill") {
+			t.Errorf("%s: %s", name, &log)
 		}
-		n.KillOutside(uuid(0), nil, []starter.Account{{UID: 1000, Known: true}})
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		n.KillOutside(uuid(0), nil, []string{slice})
 		n.Wait()
 		if got, _ := os.ReadFile(file); string(got) != c.want || (c.want == "") != strings.Contains(log.String(), "HTCondor runs in") {
 			t.Errorf("%s: wrote %q, logged %s", name, got, &log)
-		}
-		_ = process.Process.Signal(syscall.SIGTERM)
-		_ = process.Wait()
-		if got := process.ProcessState.Sys().(syscall.WaitStatus).Signal(); (got == syscall.SIGKILL) != (c.want != "") {
-			t.Errorf("%s: a process of the account's elsewhere ended by %v", name, got)
 		}
 	}
 }

@@ -60,8 +60,6 @@ type Starters interface {
 type Users interface {
 	// OfUser says whether a process runs in a session or a service of a user, outside of all jobs.
 	OfUser(pid int) bool
-	// Own are the processes that an account runs there.
-	Own(uid uint32) []process.ID
 	// DaemonCgroups are those of HTCondor's daemons.
 	DaemonCgroups() ([]string, error)
 }

@@ -144,7 +144,7 @@ func newNode(t testing.TB) *node {
 	view := starter.Node{FS: process.FS{Root: n.proc.Root}, Own: uint32(os.Getuid())}
 	n.table = jobs.New(view)
 	n.Nodes = New(Options{
-		Kernel: n.wall, Jobs: n.table, Processes: view, HTCondor: view, Metrics: n.counts,
+		Kernel: n.wall, Jobs: n.table, Processes: view, HTCondor: starter.Users{Node: view}, Metrics: n.counts,
 		Log: slog.New(slog.NewTextHandler(n.said, nil)), Proc: n.proc.Root, Root: n.root,
 	})
 	return n

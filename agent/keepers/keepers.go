@@ -1,12 +1,16 @@
-// Package keepers finds jobs that keep VRAM of ended processes in use by an open file of /dev/nvidia-uvm. NVML lists
-// no process for that VRAM. The package ends no process.
+// Package keepers finds who keeps GPU memory of ended processes in use, by open files of the driver. It ends no
+// process.
 //
-// Somebody is looked for only while a device has more such memory than it had without a keeper. That a process has
-// the node open proves nothing: one that called cuInit has no VRAM, and a neighbour's managed memory is not listed
-// either. Three things prove it. The process has the node without /dev/nvidiactl. Or it shared the open file with a
-// process that NVML listed, and that has ended and is listed no more. Or it is listed itself, and has more open
-// files of the node than one program opens. Without proof somebody is blamed only where all jobs are of one
-// account.
+// A job keeps such memory by /dev/nvidia-uvm, and NVML lists no process for it. Somebody is looked for only while a
+// device has more of it than it had without a keeper. That a process has the node open proves nothing: one that
+// called cuInit has no VRAM, and a neighbour's managed memory is not listed either. Three things prove it. The process
+// has the node without /dev/nvidiactl. Or it shared the open file with a process that NVML listed, and that has ended
+// and is listed no more. Or it is listed itself, and has more open files of the node than one program opens. Without
+// proof no job answers.
+//
+// Outside of jobs nobody has a reason to have files of the driver there. While something is kept, or NVML lists a
+// process after its end, who has them open for several looks keeps it, whichever account that is. So does who
+// has files that hold others.
 //
 // Start at Watch, which judges what Finder sees.
 package keepers
@@ -31,8 +35,8 @@ import (
 type Looks interface {
 	// OfJob begins a look at a job's processes. Listed are those that NVML lists.
 	OfJob(s starter.Starter, listed []process.ID) deep.Looking[Held]
-	// OutsideJobs begins a look at what these accounts run outside of all jobs.
-	OutsideJobs(uids []uint32, listed []process.ID) deep.Looking[Held]
+	// OutsideJobs begins a look at what users run outside of all jobs, except for these, which NVML lists.
+	OutsideJobs(spared []process.ID) deep.Looking[Held]
 }
 
 // GPU is a GPU or MIG device of the plan.
@@ -41,31 +45,29 @@ type GPU struct {
 	Device usage.Device
 }
 
-// Watch follows who keeps memory. Its methods are for one goroutine, except for Keeper and Searches.
+// Watch follows who keeps memory. Its methods are for one goroutine, except for Keeper.
 type Watch struct {
-	looks Looks
-	runs  func(process.ID) bool
-	on    map[GPU]*keeping
-	mu    sync.Mutex
-	// keepers are processes of jobs that keep memory, one of each device. searches are the devices for Searches.
-	keepers  map[usage.Device]int
-	searches map[GPU]bool
+	looks   Looks
+	runs    func(process.ID) bool
+	on      map[GPU]*keeping
+	outside strangers
+	mu      sync.Mutex
+	// keepers are processes of jobs that keep memory, one of each device.
+	keepers map[usage.Device]int
 }
 
 // New returns a Watch without samples. If looks is nil, it finds no process.
 func New(looks Looks, runs func(process.ID) bool) *Watch {
-	return &Watch{
-		looks: looks, runs: runs, on: map[GPU]*keeping{}, keepers: map[usage.Device]int{}, searches: map[GPU]bool{},
-	}
+	return &Watch{looks: looks, runs: runs, on: map[GPU]*keeping{}, keepers: map[usage.Device]int{}}
 }
 
-// provenAfter is how many looks in a row must show a keeper: a program may close one file just before the other.
-// outsideAfter is how many must be done before what may only have called cuInit counts. After hiddenAfter samples
-// the account answers for memory whose keeper no look has found.
+// provenAfter is how many looks in a row must show a keeper: a program may close one file just before the other. After
+// sliceAfter looks with one in the sessions and services of an account, all of these count: one may come after the
+// other there without end. Nobody is a keeper any more after clearAfter samples without.
 const (
-	provenAfter  = 3
-	outsideAfter = 6
-	hiddenAfter  = 6
+	provenAfter = 3
+	sliceAfter  = 30
+	clearAfter  = 3
 )
 
 // keeping is what is known of one device.
@@ -74,27 +76,48 @@ type keeping struct {
 	// first saw the device (begun). more is the unlisted memory beyond base, 0 if it is within the tolerance.
 	base, more gpu.Bytes
 	begun      bool
-	// jobs are those on the device, and outside what their accounts run outside of jobs.
-	jobs    map[starter.Starter]*holding
-	outside holding
-	// accounts are those of all jobs that were there since the memory was no more than base, and accountsFor samples
-	// before: with how many of them are left.
-	accounts map[uint32]int
-	// left is for how many samples no job has been there.
-	left int
+	// ended: NVML lists a process of no known job after its end.
+	ended bool
+	// jobs are those on the device.
+	jobs map[starter.Starter]*holding
+	// clear is for how many samples in a row nobody seemed to keep it.
+	clear int
 }
 
-// one says that jobs of one account only were there. That account answers for memory whose keeper is not known.
-func (k *keeping) one() bool { return len(k.accounts) == 1 }
+// kept says that somebody outside of jobs may keep something.
+func (k *keeping) kept() bool { return k.more > 0 || k.ended }
 
-// own says that the memory is the device's own: all looks were clear, and the account that may have hidden it has no
-// job there, nor anything outside of jobs after it was killed.
-func (k *keeping) own(clear bool) bool {
-	return k.more > 0 && clear && (!k.one() || k.left > searchFor)
+// strangers is what the looks outside of jobs show.
+type strangers struct {
+	look  deep.Looking[Held]
+	under bool // way
+	held  Held
+	known bool
+	// seen are in how many looks in a row each process had such files, and slices some process of each slice.
+	seen   map[process.ID]int
+	slices map[string]int
 }
 
-// accountsFor is more samples than the memory of a job that ends needs to show: it is the least of several readings.
-const accountsFor = 5
+// take waits for the look under way, and counts who is in it.
+func (s *strangers) take(wait time.Duration) {
+	if !s.under {
+		return
+	}
+	held, done := s.look.Within(wait)
+	if !done {
+		return
+	}
+	seen, all := map[process.ID]int{}, map[string]int{}
+	for _, p := range held.Holders {
+		if seen[p.ID] = s.seen[p.ID] + 1; p.Slice != "" {
+			all[p.Slice] = s.slices[p.Slice] + 1
+		}
+	}
+	*s = strangers{held: held, known: true, seen: seen, slices: all}
+}
+
+// clear says that the last look was complete and found nobody.
+func (s *strangers) clear() bool { return s.known && s.held.Err == nil && len(s.held.Holders) == 0 }
 
 // holding is what the looks at some processes show.
 type holding struct {
@@ -104,13 +127,8 @@ type holding struct {
 	held  Held
 	known bool
 	// with are the listed processes whose open files each holder had, in how many looks it was seen to keep.
-	with  map[process.ID]map[process.ID]bool
-	seen  map[process.ID]int
-	looks int
-	// samples are those in which its job was there with such memory.
-	samples int
-	// may is in how many looks each holder that no listed process explains was seen.
-	may map[process.ID]int
+	with map[process.ID]map[process.ID]bool
+	seen map[process.ID]int
 	// proven are those that kept something. That stays as long as the memory does: they may pass it on.
 	proven []int
 }
@@ -135,8 +153,7 @@ func (h *holding) take(wait time.Duration) bool {
 
 // judge finds the keepers by a new answer. Listed are the PIDs that NVML lists anywhere, here those on this device.
 func (h *holding) judge(listed map[int]bool, here map[process.ID]bool, runs func(process.ID) bool) {
-	before, seen, may := h.with, h.seen, map[process.ID]int{}
-	h.looks++
+	before, seen := h.with, h.seen
 	h.with, h.seen = map[process.ID]map[process.ID]bool{}, map[process.ID]int{}
 	for _, p := range h.held.Holders {
 		with := before[p.ID]
@@ -159,22 +176,7 @@ func (h *holding) judge(listed map[int]bool, here map[process.ID]bool, runs func
 		if h.seen[p.ID] == provenAfter && !slices.Contains(h.proven, p.PID) {
 			h.proven = append(h.proven, p.PID)
 		}
-		if p.May() {
-			may[p.ID] = h.may[p.ID] + 1
-		}
 	}
-	h.may = may
-}
-
-// suspects are the processes that may keep memory for several looks, without being shown to.
-func (h *holding) suspects() (pids []int) {
-	for id, looks := range h.may {
-		if looks >= provenAfter {
-			pids = append(pids, id.PID)
-		}
-	}
-	slices.Sort(pids)
-	return pids
 }
 
 // Look judges a sample. It waits for the looks for so long at most since they began: what is not known yet is known
@@ -184,7 +186,13 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 		return
 	}
 	listed, ids := map[int]bool{}, map[process.ID]bool{}
+	var spared []process.ID
 	for i := range snap.Devices {
+		for _, p := range snap.Devices[i].Listed {
+			if p.Graphics {
+				spared = append(spared, process.ID{PID: p.PID})
+			}
+		}
 		for _, p := range snap.Devices[i].Processes.Value {
 			listed[p.PID] = true
 			if p.Started != 0 {
@@ -192,7 +200,7 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 			}
 		}
 	}
-	before := w.on
+	before, kept := w.on, false
 	w.on = map[GPU]*keeping{}
 	for _, g := range gpus {
 		k := before[g]
@@ -201,24 +209,33 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 		}
 		w.on[g] = k
 		d, _ := snap.Device(g.Device)
-		k.take(d.Unlisted)
-		k.note(g.UUID, running)
+		k.take(&d)
 		k.ask(w.looks, g.UUID, running, slices.Collect(maps.Keys(ids)))
+		kept = kept || k.kept()
 	}
+	if !kept {
+		w.outside = strangers{}
+	} else if !w.outside.under {
+		w.outside.look, w.outside.under = w.looks.OutsideJobs(slices.AppendSeq(spared, maps.Keys(ids))), true
+	}
+	w.outside.take(wait)
 	for g, k := range w.on {
 		d, _ := snap.Device(g.Device)
 		here := map[process.ID]bool{}
 		for _, p := range d.Processes.Value {
 			here[process.ID{PID: p.PID, Started: p.Started}] = true
 		}
-		clear := true
-		for _, h := range append(slices.Collect(maps.Values(k.jobs)), &k.outside) {
+		clear := w.outside.clear()
+		for _, h := range k.jobs {
 			if h.take(wait) {
 				h.judge(listed, here, w.runs)
 			}
 			clear = clear && h.clear()
 		}
-		if k.own(clear) {
+		if k.clear++; !clear || k.more == 0 {
+			k.clear = 0
+		}
+		if k.clear == clearAfter { // it is the device's own
 			k.base, k.more = d.Unlisted.Value, 0
 		}
 		w.keep(g, k)
@@ -226,34 +243,18 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 }
 
 // take has what the last sample shows.
-func (k *keeping) take(unlisted gpu.Measured[gpu.Bytes]) {
+func (k *keeping) take(d *usage.DeviceUsage) {
+	k.ended = slices.ContainsFunc(d.Processes.Value, usage.Process.Kept)
 	k.more = 0
-	if !unlisted.Known {
+	if !d.Unlisted.Known {
 		return
 	}
 	if !k.begun {
-		k.base, k.begun = unlisted.Value, true
+		k.base, k.begun = d.Unlisted.Value, true
 	}
-	if k.more = max(unlisted.Value, k.base) - k.base; usage.Unlisted(gpu.Known(k.more)) {
-		return
+	if k.more = max(d.Unlisted.Value, k.base) - k.base; !usage.Unlisted(gpu.Known(k.more)) {
+		*k = keeping{base: min(k.base, d.Unlisted.Value), begun: true, ended: k.ended}
 	}
-	*k = keeping{base: min(k.base, unlisted.Value), begun: true, accounts: k.accounts}
-	for uid := range k.accounts {
-		k.accounts[uid]--
-	}
-}
-
-// note has the accounts of the jobs that are there now.
-func (k *keeping) note(u gpu.UUID, running []jobs.Job) {
-	if k.accounts == nil {
-		k.accounts = map[uint32]int{}
-	}
-	for _, j := range running {
-		if j.GPU == u && j.Account.Known {
-			k.accounts[j.Account.UID] = accountsFor
-		}
-	}
-	maps.DeleteFunc(k.accounts, func(_ uint32, left int) bool { return left <= 0 })
 }
 
 // ask begins the looks that are not under way.
@@ -271,128 +272,60 @@ func (k *keeping) ask(looks Looks, u gpu.UUID, running []jobs.Job, listed []proc
 		if h == nil {
 			h = &holding{}
 		}
-		h.samples++
 		if k.jobs[j.Starter] = h; !h.under {
 			h.look, h.under = looks.OfJob(j.Starter, listed), true
 		}
-	}
-	k.left++
-	if len(k.jobs) > 0 {
-		k.left = 0
-	}
-	if !k.outside.under {
-		k.outside.look, k.outside.under = looks.OutsideJobs(slices.Collect(maps.Keys(k.accounts)), listed), true
 	}
 }
 
 // May says whether somebody may keep memory of a device.
 func (w *Watch) May(g GPU) bool { return w.on[g] != nil && w.on[g].more > 0 }
 
-// searchFor is for how many samples after its last job a device waits for its memory. From killAfter on, all that its
-// account runs outside of jobs is killed, because the file may be hidden: in a socket, a mapping, an io_uring.
-const (
-	killAfter = 2 * outsideAfter
-	searchFor = 3 * outsideAfter
-)
-
-// Hides is the account that hides what is kept of a device, as far as can be known: all jobs there were of this one,
-// and nothing that they left is seen to keep it.
-func (w *Watch) Hides(g GPU) (uid uint32, is bool) {
-	k := w.on[g]
-	if k == nil || k.more == 0 || !k.one() || k.left <= killAfter || k.left > searchFor {
-		return 0, false
-	}
-	for uid = range k.accounts {
-	}
-	return uid, true
-}
-
-// Searches says that who may keep memory of a device without a job is looked for: a job of another account would make
-// it impossible to say whose it is.
-func (w *Watch) Searches(g GPU) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.searches[g]
-}
-
-// Count adds to the memory of jobs what they keep. Of several jobs that do, each has at least what is more than the
-// others may have by their budgets. If none is shown to keep it and all are of one account, those that may keep it
-// have what is more than all others there may have: the account has more than all its budgets then. If none of them
-// may, as far as can be seen, it is hidden, and each job there may have done that.
+// Count adds to the memory of jobs what they are shown to keep. Of several that do, each has at least what is more than
+// the others may have by their budgets.
 func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 	for g, k := range w.on {
 		if k.more == 0 {
 			continue
 		}
-		var there, proven []*rules.Job
+		room, most := map[*rules.Job]gpu.Bytes{}, gpu.Bytes(0)
 		for i := range all {
 			j := &all[i]
 			h := k.jobs[j.Starter]
-			if j.GPU != g.UUID || h == nil {
+			if j.GPU != g.UUID || h == nil || len(h.proven) == 0 {
 				continue
 			}
-			there = append(there, j)
-			if len(h.proven) > 0 {
-				proven, j.Keepers = append(proven, j), h.proven
-			}
+			j.Keepers = h.proven
+			limit := gpu.Bytes(budgets.Limit(j.Budget).Bytes())
+			room[j] = max(limit, j.Memory.Value) - j.Memory.Value
+			most += room[j]
 		}
-		switch {
-		case len(proven) > 0:
-			share(k.more, proven, proven, budgets)
-		case k.one():
-			var may, all []*rules.Job
-			for _, j := range there {
-				h := k.jobs[j.Starter]
-				if j.Keepers = h.suspects(); len(j.Keepers) > 0 {
-					may = append(may, j)
-				}
-				if h.samples > hiddenAfter {
-					all = append(all, j)
-				}
-			}
-			if len(may) == 0 {
-				may = all
-			}
-			share(k.more, there, may, budgets)
+		for j, its := range room {
+			others := most - its
+			j.Kept = max(k.more, others) - others
+			j.Memory.Value += j.Kept
 		}
 	}
 }
 
-// share counts memory for some of these jobs: what is more than the others may have.
-func share(more gpu.Bytes, its, answer []*rules.Job, budgets config.Budgets) {
-	room, most := map[*rules.Job]gpu.Bytes{}, gpu.Bytes(0)
-	for _, j := range its {
-		limit := gpu.Bytes(budgets.Limit(j.Budget).Bytes())
-		room[j] = max(limit, j.Memory.Value) - j.Memory.Value
-		most += room[j]
+// Outside are the processes outside of all jobs that keep something of a device, and the cgroups of all that an account
+// runs in sessions and services, where one keeper follows the other.
+func (w *Watch) Outside(g GPU) (found []process.ID, all []string) {
+	if k := w.on[g]; k == nil || !k.kept() {
+		return nil, nil
 	}
-	for _, j := range answer {
-		others := most - room[j]
-		j.Kept = max(more, others) - others
-		j.Memory.Value += j.Kept
-	}
-}
-
-// Outside are the processes outside of all jobs that keep memory of a device. If jobs of one account alone were
-// there, and none that runs may keep it, it is kept by what that account has open.
-func (w *Watch) Outside(g GPU) (found []process.ID) {
-	k := w.on[g]
-	if k == nil || k.more == 0 {
-		return nil
-	}
-	alone := k.one() && k.outside.looks >= outsideAfter
-	for _, h := range k.jobs {
-		alone = alone && h.clear()
-	}
-	for _, p := range k.outside.held.Holders {
-		if k.outside.seen[p.ID] >= provenAfter || alone && k.outside.may[p.ID] >= provenAfter {
+	for _, p := range w.outside.held.Holders {
+		if w.outside.seen[p.ID] >= provenAfter {
 			found = append(found, p.ID)
 		}
+		if w.outside.slices[p.Slice] >= sliceAfter && !slices.Contains(all, p.Slice) {
+			all = append(all, p.Slice)
+		}
 	}
-	return found
+	return found, all
 }
 
-// keep notes who keeps memory, and whether that is still looked for.
+// keep notes who keeps memory.
 func (w *Watch) keep(g GPU, k *keeping) {
 	pid := 0
 	for _, h := range k.jobs {
@@ -403,7 +336,6 @@ func (w *Watch) keep(g GPU, k *keeping) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.keepers[g.Device] = pid
-	w.searches[g] = k.more > 0 && k.one() && 0 < k.left && k.left <= searchFor
 }
 
 // Keeper is a process of a job that keeps memory of a device; 0 if none is known.

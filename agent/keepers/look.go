@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -19,13 +21,16 @@ import (
 type Finder struct {
 	starter.Node
 	// Memory is that node, /dev/nvidia-uvm where empty. Control is /dev/nvidiactl, which every program that uses
-	// CUDA has open as well: who keeps that one, too, is listed.
-	Memory, Control string
+	// CUDA has open as well: who keeps that one, too, is listed. Nodes are all nodes of the driver, /dev/nvidia*.
+	Memory, Control, Nodes string
 }
 
 // Holder is a process with the memory manager's node open that NVML lists on no GPU, or with others' files of it.
+// Outside of jobs it has any node of the driver open, or files that hold open files.
 type Holder struct {
 	process.ID
+	// Slice is the cgroup of all sessions and services of its account; empty if it is in none, or in a job.
+	Slice string
 	// With are the listed processes that share its open files: it is a fork of theirs. Own: no listed process
 	// has one of its files. One that called cuInit, and made no context, is such a process, too. Unknown: that cannot
 	// be seen (the kernel may have no kcmp).
@@ -88,19 +93,43 @@ func (k Finder) ofJob(s starter.Starter) (pids []int, err error) {
 	}), err
 }
 
-// OutsideJobs begins a look at what these accounts run outside of all jobs.
-func (k Finder) OutsideJobs(uids []uint32, listed []process.ID) deep.Looking[Held] {
-	uids = slices.Sorted(slices.Values(uids))
-	return deep.Begin(fmt.Sprint("kept outside of jobs ", k.Root, " ", uids), func() Held {
-		all, err := k.PIDs()
-		its := slices.DeleteFunc(all, func(pid int) bool {
-			of, no := k.UIDs(pid)
-			return no != nil || !slices.Contains(uids, of.Real)
-		})
-		held, users := k.among(its, listed, err), starter.Users{Node: k.Node}
-		held.Holders = slices.DeleteFunc(held.Holders, func(h Holder) bool { return !users.OfUser(h.PID) })
-		return held
+// OutsideJobs begins a look at what users run outside of all jobs, except for these: what they have is known, or they
+// are displays. One without a start is whoever has that PID. No file system is asked, and no list of mappings is
+// read, because a process can have both wait without end.
+func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
+	return deep.Begin("kept outside of jobs "+k.Root, func() Held {
+		nodes, err := devicesAt(cmp.Or(k.Nodes, "/dev/nvidia*"), "/dev/nvidia-caps/*")
+		all, no := k.PIDs()
+		l := looking{Finder: k, files: mostHandles, err: errors.Join(err, no)}
+		holds := func(f process.OpenFile) bool { return slices.Contains(nodes, f.Device) || f.Holds() }
+		var out Held
+		for _, pid := range all {
+			s, gone := l.Stat(pid)
+			if gone != nil || slices.Contains(spared, s.ID) || slices.Contains(spared, process.ID{PID: pid}) ||
+				!(starter.Users{Node: k.Node}).OfUser(pid) {
+				continue
+			}
+			slice := k.slice(pid)
+			if its, _ := l.handles(pid, holds); len(its) > 0 && l.Runs(s.ID) {
+				out.Holders = append(out.Holders, Holder{ID: s.ID, Slice: slice})
+			}
+		}
+		out.Err = l.err
+		return out
 	})
+}
+
+// slice is the cgroup that has all sessions and services of an account, for a process there, but not root's:
+// "/user.slice/user-1000.slice".
+func (k Finder) slice(pid int) string {
+	in, _ := k.UnifiedCgroup(pid) // one that has ended is nowhere
+	below, is := strings.CutPrefix(in, starter.UserCgroups[0]+"/")
+	name, _, _ := strings.Cut(below, "/")
+	uid := strings.TrimSuffix(strings.TrimPrefix(name, "user-"), ".slice")
+	if !is || uid == "0" || name != "user-"+uid+".slice" {
+		return ""
+	}
+	return starter.UserCgroups[0] + "/" + name
 }
 
 // among looks at some processes.
@@ -120,7 +149,7 @@ func (k Finder) among(pids []int, listed []process.ID, err error) Held {
 		l.failed(fmt.Errorf("there are more than %d processes", mostHolding))
 	}
 	for _, p := range listed {
-		if its, _ := l.handles(p.PID); k.Runs(p) {
+		if its, _ := l.ofDriver(p.PID); k.Runs(p) {
 			l.theirs[p] = its
 		}
 	}
@@ -154,12 +183,20 @@ type looking struct {
 
 func (l *looking) failed(err error) { l.err = cmp.Or(l.err, err) }
 
-// handles are the descriptors of the memory manager's node that a process has; bare says that it has none of the
-// control node.
-func (l *looking) handles(pid int) (its []process.Handle, bare bool) {
-	all, looked, err := process.HandlesOf(l.FS, pid, max(l.files, fewHandles), l.memory, l.control)
+// handles are the descriptors of a process that are wanted.
+func (l *looking) handles(pid int, want func(process.OpenFile) bool) ([]process.Handle, error) {
+	its, looked, err := process.HandlesOf(l.FS, pid, max(l.files, fewHandles), want)
 	l.files -= looked
 	l.failed(err)
+	return its, err
+}
+
+// ofDriver are the descriptors of the memory manager's node that a process has; bare says that it has none of the
+// control node.
+func (l *looking) ofDriver(pid int) (its []process.Handle, bare bool) {
+	all, err := l.handles(pid, func(f process.OpenFile) bool {
+		return f.Device != 0 && (f.Device == l.memory || f.Device == l.control)
+	})
 	its = slices.DeleteFunc(slices.Clone(all), func(h process.Handle) bool { return h.Device != l.memory })
 	return its, len(its) == len(all) && err == nil
 }
@@ -167,7 +204,7 @@ func (l *looking) handles(pid int) (its []process.Handle, bare bool) {
 // holder looks at a process that is not listed.
 func (l *looking) holder(pid int) (h Holder, is bool) {
 	s, err := l.Stat(pid)
-	its, bare := l.handles(pid)
+	its, bare := l.ofDriver(pid)
 	if err != nil || len(its) == 0 {
 		return h, false
 	}
@@ -210,6 +247,20 @@ func (l *looking) shares(one process.Handle, others []process.Handle) (with, kno
 		with, known = with || same, known && err == nil
 	}
 	return with, known
+}
+
+// devicesAt are the numbers of the character devices with such names.
+func devicesAt(patterns ...string) (found []uint64, err error) {
+	for _, pattern := range patterns {
+		names, no := filepath.Glob(pattern)
+		err = cmp.Or(err, no)
+		for _, name := range names {
+			if device, no := deviceAt(name); no == nil { // the others are directories, or have gone
+				found = append(found, device)
+			}
+		}
+	}
+	return found, err
 }
 
 // deviceAt is the number of the character device at a path.

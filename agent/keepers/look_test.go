@@ -1,12 +1,16 @@
 package keepers
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // TestLook: real processes hold a device, open or passed on, and the kernel says which open files are the same.
@@ -75,6 +79,56 @@ func TestLook(t *testing.T) {
 	k.Memory = "/dev"
 	if held := k.among(all, nil, nil); held.Err == nil {
 		t.Error("no device, and no error")
+	}
+}
+
+// TestOutsideJobs: users' programs outside of jobs that have a node of the driver open, whichever account they are of.
+func TestOutsideJobs(t *testing.T) {
+	const slice = "/user.slice/user-1001.slice"
+	f := proctree.New(t)
+	s := starter.Starter{ID: f.Starter(100, "slot1_1"), Slot: "slot1_1"}
+	add := func(pid, parent int, uid uint32, cgroup, opened string) {
+		f.Add(proctree.Process{PID: pid, Parent: parent, Comm: "x", UID: uid, Cgroup: cgroup,
+			Threads: []proctree.Thread{{TID: pid, State: "S", Cgroup: "0::" + cgroup + "\n", Opened: opened}}})
+	}
+	add(301, 1, 1001, slice+"/session-1.scope", "/dev/full")
+	add(302, 1, 100123, slice+"/session-1.scope", "/dev/full")
+	add(303, 1, 1001, "/system.slice/cron.service", "/dev/full")
+	add(304, 1, 1001, "/system.slice/condor.service", "/dev/full")
+	add(311, 1, 1001, slice+"/session-1.scope", "/dev/zero")
+	add(312, 1, 0, slice+"/session-1.scope", "/dev/full")
+	add(313, s.PID, 1001, proctree.CgroupOf("slot1_1"), "/dev/full")
+	add(314, 1, 1001, "/system.slice/exporter.service", "/dev/full")
+	add(315, 1, 1001, slice+"/session-1.scope", "/dev/full") // NVML lists it
+	add(316, 1, 1001, slice+"/session-1.scope", "/dev/full") // a display
+	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/ful*"}
+	held, done := k.OutsideJobs([]process.ID{{PID: 315, Started: proctree.StartOf(315)}, {PID: 316}, {PID: 301, Started: 7}}).Within(time.Minute)
+	if !done || held.Err != nil {
+		t.Fatalf("%t, %v", done, held.Err)
+	}
+	got := map[int]string{}
+	for _, h := range held.Holders {
+		got[h.PID] = h.Slice
+	}
+	if want := map[int]string{301: slice, 302: slice, 303: "", 304: ""}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestSlice: the cgroup of an account's sessions and services, not root's.
+func TestSlice(t *testing.T) {
+	f := proctree.New(t)
+	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}}
+	for i, c := range []struct{ cgroup, want string }{
+		{"/user.slice/user-1001.slice/session-4.scope", "/user.slice/user-1001.slice"},
+		{"/user.slice/user-1001.slice", "/user.slice/user-1001.slice"},
+		{"/user.slice/user-0.slice/session-1.scope", ""}, {"/user.slice", ""}, {"/user.slice/other", ""},
+		{"/system.slice/cron.service", ""}, {proctree.CgroupOf("slot1_1"), ""},
+	} {
+		f.Add(proctree.Process{PID: 300 + i, Parent: 1, Comm: "x", UID: 1001, Cgroup: c.cgroup})
+		if got := k.slice(300 + i); got != c.want {
+			t.Errorf("%s: %q, want %q", c.cgroup, got, c.want)
+		}
 	}
 }
 

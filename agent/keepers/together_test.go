@@ -12,7 +12,7 @@ import (
 	"github.com/gpuslot/gpuslot/test/together"
 )
 
-// TestTogether: Keeper and Searches may be called while a sample is judged.
+// TestTogether: Keeper may be called while a sample is judged.
 func TestTogether(t *testing.T) {
 	w := New(Finder{Node: starter.Node{FS: process.FS{Root: t.TempDir()}}}, func(process.ID) bool { return true })
 	together.Methods(t, w, usage.Device{}, GPU{}, together.Except{"Look", "Count", "Outside", "May"})
@@ -21,7 +21,6 @@ func TestTogether(t *testing.T) {
 		defer close(done)
 		for range 100 {
 			w.Keeper(usage.Device{})
-			w.Searches(GPU{})
 		}
 	}()
 	gpus := []GPU{{UUID: "GPU-0"}}

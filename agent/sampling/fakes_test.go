@@ -56,8 +56,8 @@ type fakeNode struct {
 	log       bytes.Buffer
 	clock     time.Time
 	loop      *Loop
-	// keepers are the accounts that keep something on a GPU.
-	keepers []uint32
+	// cgroupKills are the cgroups in which all were to be killed.
+	cgroupKills []string
 	// outsideKills are all processes that were to be killed.
 	outsideKills []int
 }
@@ -145,10 +145,8 @@ func (n *fakeNode) EndOutside(_ context.Context, u gpu.UUID, pids []int) {
 	n.ends[u] = append(n.ends[u], pids...)
 }
 
-func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID, keepers []starter.Account) {
-	for _, keeper := range keepers {
-		n.keepers = append(n.keepers, keeper.UID)
-	}
+func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID, cgroups []string) {
+	n.cgroupKills = append(n.cgroupKills, cgroups...)
 	if n.kills == nil {
 		n.kills = map[gpu.UUID][]int{}
 	}

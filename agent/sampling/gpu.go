@@ -49,7 +49,7 @@ func (l *Loop) Taken(g *plan.GPU) string {
 	}
 	d, _ := l.Last().Device(Device(g))
 	for _, p := range d.Processes.Value {
-		if kept(p) {
+		if p.Kept() {
 			return keptBy(p)
 		}
 		if l.Processes.Runs(process.ID{PID: p.PID, Started: p.Started}) {
@@ -73,7 +73,7 @@ func (l *Loop) unclear(snap *usage.Snapshot, g *plan.GPU) string {
 	whose := "its last processes were"
 	if i := slices.IndexFunc(d.Processes.Value, usage.Process.Unclear); i >= 0 {
 		p := d.Processes.Value[i]
-		if kept(p) {
+		if p.Kept() {
 			return keptBy(p)
 		}
 		whose = fmt.Sprintf("process %d is", p.PID)
@@ -83,8 +83,8 @@ func (l *Loop) unclear(snap *usage.Snapshot, g *plan.GPU) string {
 }
 
 func keptBy(p usage.Process) string {
-	return fmt.Sprintf("process %d has ended, and another one keeps what it has on the GPU: look for one that its "+
-		"account left on the node (fuser -v /dev/nvidia*), and end it", p.PID)
+	return fmt.Sprintf("process %d has ended, and another one keeps what it has on the GPU: look for one that a job left "+
+		"on the node (fuser -v /dev/nvidia*), and end it", p.PID)
 }
 
 // Blocked says which process that is no MPS client keeps jobs from a shared GPU, or may do so; empty if none does.
@@ -96,10 +96,6 @@ func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 	if ok && g.Shared() {
 		if why := l.unclear(snap, g); why != "" {
 			return why
-		}
-		if l.keepers.Searches(keptOn(g)) {
-			return "VRAM of its last jobs is in use that NVML lists with no process: gpuslotd looks for a few seconds for " +
-				"what keeps it outside of jobs"
 		}
 	}
 	if ok && (g.MIGDevice() || g.NeedsLimits()) {

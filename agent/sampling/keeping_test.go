@@ -29,7 +29,7 @@ func (f *fakeKeepers) OfJob(s starter.Starter, _ []process.ID) deep.Looking[keep
 	return deep.Known(f.jobs[s])
 }
 
-func (f *fakeKeepers) OutsideJobs([]uint32, []process.ID) deep.Looking[keepers.Held] {
+func (f *fakeKeepers) OutsideJobs([]process.ID) deep.Looking[keepers.Held] {
 	return deep.Known(f.outside)
 }
 
@@ -131,34 +131,6 @@ func TestKeptMemory(t *testing.T) {
 	}
 }
 
-// TestKeptByOneAccount: where all jobs are of one account, those that may keep it are held for what is more than all
-// budgets there. If none of them seems to, all are.
-func TestKeptByOneAccount(t *testing.T) {
-	for name, c := range map[string]struct {
-		first, second keepers.Held
-		mib           int64
-		want          []string
-	}{
-		"one that may":                                {held(holder(111)), held(), 10000, []string{"slot1_1"}},
-		"within what all may have":                    {held(holder(111)), held(), 6000, nil},
-		"both may":                                    {held(holder(111)), held(holder(211)), 10000, []string{"slot1_1", "slot1_2"}},
-		"beside one that is shown to keep it":         {held(holder(111)), held(bare(211)), 10000, []string{"slot1_2"}},
-		"one of which that is not known":              {held(), held(unknown(211)), 10000, []string{"slot1_2"}},
-		"nobody is seen to":                           {held(), held(), 10000, []string{"slot1_1", "slot1_2"}},
-		"nobody is seen to, within what all may have": {held(), held(), 6000, nil},
-		"what both have is not known":                 {keepers.Held{Err: process.ErrManyFiles}, keepers.Held{Err: process.ErrManyFiles}, 10000, []string{"slot1_1", "slot1_2"}},
-	} {
-		n, f, its := keptNode(t)
-		n.running[1].Account = n.running[0].Account
-		n.samples(t, 10) // the first had another account
-		f.jobs[its[0].Starter], f.jobs[its[1].Starter] = c.first, c.second
-		n.unlisted(c.mib)
-		if n.samples(t, 20); !slices.Equal(n.held(), c.want) {
-			t.Errorf("%s: held %v, want %v", name, n.held(), c.want)
-		}
-	}
-}
-
 // TestKeptBrieflyOrHidden: three looks in a row must show it, and who was shown to keep it keeps it wherever he puts
 // it, until the memory is free.
 func TestKeptBrieflyOrHidden(t *testing.T) {
@@ -248,52 +220,13 @@ func TestSlowLookForKeepers(t *testing.T) {
 	close(done)
 }
 
-// TestSearchOutsideOfJobs: after the last job of one account, the GPU waits until what keeps its memory was looked for.
-// Then the memory is the device's own, and the next account's jobs do not answer for it.
-func TestSearchOutsideOfJobs(t *testing.T) {
-	n, _, its := keptNode(t)
-	n.running[1].Account = n.running[0].Account
-	n.samples(t, 10) // the first had another account
-	n.unlisted(10000)
-	n.samples(t, 4)
-	if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
-		t.Errorf("closed beside jobs: %s", why)
-	}
-	for _, j := range its {
-		n.proc.End(j.Starter.PID)
-	}
-	n.running = nil
-	n.unlisted(10000, []gpu.DeviceProcess{}...)
-	n.samples(t, 2)
-	if why := n.loop.Blocked(n.node, uuid(0)); !strings.Contains(why, "looks for a few seconds") {
-		t.Errorf("open while it is looked for: %q", why)
-	}
-	n.samples(t, 20)
-	if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
-		t.Errorf("closed after the search: %s", why)
-	}
-	if len(n.keepers) == 0 || slices.ContainsFunc(n.keepers, func(uid uint32) bool { return uid != 1000 }) {
-		t.Errorf("all is killed that %v run outside of jobs", n.keepers)
-	}
-	n.punished, n.keepers = nil, nil
-	n.job(300, "slot1_3", uuid(0))
-	n.running[0].Account = starter.Account{UID: 1001, Known: true}
-	if n.samples(t, 20); len(n.held()) > 0 {
-		t.Errorf("held %v for what an account left", n.held())
-	}
-	if len(n.keepers) > 0 {
-		t.Errorf("killed what %v run after the search", n.keepers)
-	}
-}
-
 // TestKeptBeforeTheStart: what a device uses when gpuslotd first sees it counts for no job that runs there then.
 func TestKeptBeforeTheStart(t *testing.T) {
 	n, f, its := keptNode(t)
-	n.running[1].Account = n.running[0].Account
 	n.unlisted(10000)
 	n.samples(t, 3)
 	n.loop.keepers = keepers.New(f, n.loop.Processes.Runs) // it starts again
-	f.jobs[its[0].Starter] = held(holder(111))
+	f.jobs[its[0].Starter] = held(bare(111))
 	if n.samples(t, 20); len(n.held()) > 0 {
 		t.Errorf("held %v for what was there before", n.held())
 	}
@@ -303,52 +236,66 @@ func TestKeptBeforeTheStart(t *testing.T) {
 	}
 }
 
-// TestSearchEnds: what cannot be ended does not keep the GPU closed.
-func TestSearchEnds(t *testing.T) {
-	n, f, its := keptNode(t)
-	n.running = n.running[:1]
-	delete(n.starters, 201)
-	n.samples(t, 10)
-	n.proc.End(its[0].Starter.PID)
-	n.running = nil
-	f.outside = keepers.Held{Err: process.ErrManyFiles}
-	n.unlisted(10000, []gpu.DeviceProcess{}...)
-	n.samples(t, 10)
-	if n.loop.Blocked(n.node, uuid(0)) == "" {
-		t.Error("open while it is looked for")
-	}
-	n.samples(t, 20)
-	if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
-		t.Errorf("closed for good: %s", why)
+// TestHiddenHoldsNobody: jobs do not answer for memory that none of them is shown to keep, whoever may keep it. It is
+// taken from what new jobs get.
+func TestHiddenHoldsNobody(t *testing.T) {
+	for name, c := range map[string]keepers.Held{
+		"nobody": held(), "one that may": held(holder(111)), "not known": held(unknown(111)), "too many": {Err: process.ErrManyFiles},
+	} {
+		n, f, its := keptNode(t)
+		f.jobs[its[0].Starter] = c
+		n.unlisted(20000)
+		if n.samples(t, 50); len(n.held()) > 0 || len(n.outsideKills) > 0 {
+			t.Errorf("%s: held %v, killed %v", name, n.held(), n.outsideKills)
+		}
+		if why := n.loop.Unlisted(n.node, uuid(0), n.clock).String(); !strings.Contains(why, "20000 MiB of its VRAM are in use") {
+			t.Errorf("%s: the status says %q", name, why)
+		}
 	}
 }
 
-// TestKeepersOutsideOfJobs: who keeps the memory of a job outside of all jobs is killed. Who may have called cuInit
-// only is killed where jobs of one account alone were there.
+// TestKeepersOutsideOfJobs: who has files of the driver outside of jobs is killed after three looks, while memory is kept
+// or a process is listed after its end. Where one follows the other in the services of an account, all of these are.
 func TestKeepersOutsideOfJobs(t *testing.T) {
-	for name, c := range map[string]struct {
-		outside  keepers.Holder
-		accounts int
-		want     bool
-	}{
-		"alone with the node": {bare(301), 2, true}, "cuInit, two accounts": {holder(301), 2, false}, "cuInit, one account": {holder(301), 1, true},
-		"it may hide its files, two accounts": {unknown(301), 2, false}, "it may hide its files, one account": {unknown(301), 1, true},
-		"a fork": {keepers.Holder{ID: process.ID{PID: 301, Started: 1}}, 1, false},
-	} {
-		n, f, its := keptNode(t)
-		if c.accounts == 1 {
-			n.running = n.running[:1]
-			delete(n.starters, 201)
+	const slice = "/user.slice/user-1001.slice"
+	for _, ended := range []bool{false, true} {
+		n, f, _ := keptNode(t)
+		at := func(pid int) keepers.Held {
+			h := holder(pid)
+			h.Started, h.Slice = proctree.StartOf(pid), slice
+			return held(h)
 		}
+		f.outside = at(301)
+		if n.samples(t, 20); len(n.outsideKills) > 0 {
+			t.Errorf("killed %v, and nothing is kept", n.outsideKills)
+		}
+		n.unlisted(10000)
+		if ended {
+			n.unlisted(0, uses(101, 1000), uses(201, 1000), uses(999, 10000))
+		}
+		n.samples(t, 2)
+		if len(n.outsideKills) > 0 {
+			t.Errorf("ended %t: killed %v at once", ended, n.outsideKills)
+		}
+		if n.samples(t, 5); len(n.outsideKills) == 0 || n.outsideKills[0] != 301 || len(n.cgroupKills) > 0 {
+			t.Errorf("ended %t: killed %v and %v", ended, n.outsideKills, n.cgroupKills)
+		}
+		n.outsideKills = nil
+		for i := range 100 {
+			f.outside = at(400 + i)
+			n.samples(t, 1)
+		}
+		if len(n.outsideKills) > 0 || len(n.cgroupKills) == 0 || n.cgroupKills[0] != slice {
+			t.Errorf("ended %t, one after the other: killed %v and %v", ended, n.outsideKills, n.cgroupKills)
+		}
+		n.unlisted(0)
 		n.samples(t, 3)
-		n.proc.End(its[0].Starter.PID)
-		n.running = nil
-		c.outside.Started = 0
-		f.outside = held(c.outside)
-		n.unlisted(10000, []gpu.DeviceProcess{}...)
-		n.samples(t, 20)
-		if got := len(n.outsideKills) > 0; got != c.want {
-			t.Errorf("%s: killed %v", name, n.outsideKills)
+		n.cgroupKills, f.outside = nil, at(301)
+		if n.samples(t, 50); len(n.outsideKills)+len(n.cgroupKills) > 0 {
+			t.Errorf("ended %t: killed %v and %v when nothing was kept any more", ended, n.outsideKills, n.cgroupKills)
+		}
+		if len(n.held()) > 0 {
+			t.Errorf("held %v", n.held())
 		}
 	}
 }

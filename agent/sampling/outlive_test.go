@@ -1,7 +1,6 @@
 package sampling
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,104 +82,28 @@ func TestAdoptedProcess(t *testing.T) {
 }
 
 // TestKeptAfterItsEnd: the driver lists a process after its end, because another one has its files. No new job comes
-// to that GPU, and the reason says what to look for. What its account runs outside of jobs is killed, where it is known
-// which account that is.
+// to that GPU, and the reason says what to look for. No job answers for it.
 func TestKeptAfterItsEnd(t *testing.T) {
-	for _, several := range []bool{false, true} {
-		n := newNode(t, 2)
-		j := n.job(100, "slot1_1", uuid(0))
-		n.running[0].Account = starter.Account{UID: 1000, Known: true}
-		if several {
-			n.job(200, "slot1_2", uuid(0))
-			n.running[1].Account = starter.Account{UID: 1001, Known: true}
-		}
-		n.readings[0] = reading(uuid(0), uses(101, 100), uses(999, 30000))
-		for range unclearAfter + 1 { // the first time it may have ended a moment ago
-			n.sample(t)
-		}
-		if why := n.loop.Blocked(n.node, uuid(0)); why != "" || len(n.keepers) > 0 {
-			t.Errorf("at first: %q, killed %v", why, n.keepers)
-		}
+	n := newNode(t, 2)
+	j := n.job(100, "slot1_1", uuid(0))
+	n.readings[0] = reading(uuid(0), uses(101, 100), uses(999, 30000))
+	for range unclearAfter + 1 { // the first time it may have ended a moment ago
+		n.sample(t)
+	}
+	if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
+		t.Errorf("at first: %q", why)
+	}
+	for _, running := range []bool{true, false} {
 		n.sample(t)
 		if why := n.loop.Blocked(n.node, uuid(0)); !strings.HasPrefix(why, "process 999 has ended, and another one keeps") {
-			t.Errorf("blocked: %q", why)
-		}
-		n.running = nil
-		n.proc.End(j.Starter.PID)
-		n.readings[0] = reading(uuid(0), uses(999, 30000))
-		want := []uint32{1000}
-		if several {
-			want = nil
-		}
-		if n.sample(t); !slices.Equal(n.keepers, want) {
-			t.Errorf("several %t: killed %v", several, n.keepers)
-		}
-		if !several { // who comes later has not started it
-			n.job(300, "slot1_3", uuid(0))
-			n.running[0].Account = starter.Account{UID: 1002, Known: true}
-			want = append(want, 1000)
-			if n.sample(t); !slices.Equal(n.keepers, want) {
-				t.Errorf("beside a later account's job: killed %v", n.keepers)
-			}
-			n.running = nil
+			t.Errorf("a job runs %t: %q", running, why)
 		}
 		if why := n.loop.Blocked(n.node, uuid(1)); why != "" || len(n.punished) > 0 {
 			t.Errorf("the other GPU: %q, %d jobs are held", why, len(n.punished))
 		}
-		n.readings[0] = reading(uuid(0))
-		n.sample(t)
-		n.readings[0] = reading(uuid(0), uses(998, 1))
-		n.keepers = nil
-		for range 2 * unclearAfter {
-			n.sample(t)
-		}
-		if several != (len(n.keepers) == 0) || slices.ContainsFunc(n.keepers, func(uid uint32) bool { return uid != 1002 }) {
-			t.Errorf("several %t: killed %v, which is not the account of the last job", several, n.keepers)
-		}
-	}
-}
-
-// TestWhoseEndedProcess: a process that a sample saw alive is after its end its job's account's, or its own account's if
-// it was of no job. It cannot change that, and who else has jobs there counts nothing.
-func TestWhoseEndedProcess(t *testing.T) {
-	const session = "/user.slice/user-2000.slice/session-1.scope"
-	slot := proctree.CgroupOf("slot1_1")
-	for name, c := range map[string]struct {
-		cgroup      string
-		first, then uint32 // its real uid
-		job         bool
-		want        []uint32
-	}{
-		"a stranger's beside a job":       {session, 2000, 2000, true, []uint32{2000}},
-		"a stranger's, without one":       {session, 2000, 2000, false, []uint32{2000}},
-		"root's beside a job":             {session, 0, 0, true, nil},
-		"a job's":                         {slot, 1000, 1000, true, []uint32{1000}},
-		"a job's as another of its range": {slot, 100123, 100123, true, []uint32{1000}},
-		"a job's as root (sudo)":          {slot, 0, 0, true, []uint32{1000}},
-		"one that changes its account":    {session, 2000, 100123, false, []uint32{2000}},
-	} {
-		n := newNode(t, 1)
-		if c.job {
-			j := n.job(100, "slot1_1", uuid(0))
-			n.running[0].Account = starter.Account{UID: 1000, Known: true}
-			if c.cgroup == slot {
-				n.starters[301] = j.Starter
-			}
-		}
-		for _, uid := range []uint32{c.first, c.then} {
-			n.proc.Add(proctree.Process{PID: 301, Parent: 1, Comm: "x", UID: uid, Cgroup: c.cgroup})
-			n.readings[0] = reading(uuid(0), uses(301, 1000))
-			n.sample(t)
-		}
-		n.proc.End(301)
-		n.proc.End(100)
-		n.running, n.starters = nil, map[int]starter.Starter{}
-		for range 2 * unclearAfter {
-			n.sample(t)
-		}
-		if !slices.Equal(slices.Compact(n.keepers), c.want) {
-			t.Errorf("%s: killed what %v run", name, n.keepers)
-		}
+		n.running = nil
+		n.proc.End(j.Starter.PID)
+		n.readings[0] = reading(uuid(0), uses(999, 30000))
 	}
 }
 

@@ -2,19 +2,15 @@ package sampling
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/budget"
-	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/agent/usage"
-	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -134,105 +130,3 @@ func outside(n Node, snap *usage.Snapshot, g *plan.GPU, ofUser map[process.ID]bo
 	}
 	return clients, others
 }
-
-// accounts are those of jobs.
-type accounts map[starter.Account]bool
-
-// there is who was on one GPU at a sample.
-type there struct {
-	// now are the accounts of the jobs, and last those of the last jobs. alive are its processes by their PIDs, and
-	// ended the accounts that may have started each process that is listed after its end.
-	now, last accounts
-	alive     map[int]live
-	ended     map[int]accounts
-}
-
-// live is a process that a sample saw alive, with its account: that of its job, or the real one that it had first.
-// It is not Known of root's.
-type live struct {
-	started uint64
-	account starter.Account
-}
-
-// next is who is there after another sample.
-func (t there) next(of Users, d usage.DeviceUsage, g *plan.GPU, running []jobs.Job) there {
-	is := there{now: accounts{}, alive: map[int]live{}, ended: map[int]accounts{}}
-	bySlot := map[usage.SlotKey]starter.Account{}
-	for _, j := range running {
-		if bySlot[rules.SlotKey(j.Starter)] = j.Account; j.GPU == g.UUID {
-			is.now[j.Account] = true
-		}
-	}
-	if is.last = is.now; len(is.now) == 0 {
-		is.last = t.last
-	}
-	for _, p := range d.Processes.Value {
-		switch {
-		case p.Owner != usage.OwnerEnded:
-			if l, known := t.alive[p.PID].next(of, p, bySlot); known {
-				is.alive[p.PID] = l
-			}
-		case t.ended[p.PID] != nil:
-			is.ended[p.PID] = t.ended[p.PID]
-		default:
-			is.ended[p.PID] = t.startedBy(p.PID, is)
-		}
-	}
-	return is
-}
-
-// next is the same process in another sample; false if nothing is known of it. What it is then it stays: it can change
-// its own account.
-func (l live) next(of Users, p usage.Process, bySlot map[usage.SlotKey]starter.Account) (live, bool) {
-	if l.started == p.Started && l.started != 0 {
-		return l, true
-	}
-	account, known := bySlot[p.Slot]
-	if p.Owner != usage.OwnerSlot || !known {
-		var err error
-		if account, err = of.AccountOf(p.PID); err != nil {
-			return live{}, false
-		}
-	}
-	return live{p.Started, account}, true
-}
-
-// startedBy are the accounts that may have started a process which is listed after its end for the first time.
-func (t there) startedBy(pid int, now there) accounts {
-	if l, seen := t.alive[pid]; seen {
-		return accounts{l.account: true}
-	}
-	all := maps.Clone(now.now)
-	maps.Copy(all, t.now)
-	if len(all) == 0 {
-		maps.Copy(all, t.last)
-	}
-	return all
-}
-
-// keepersOn are the accounts that keep something on a GPU, where that is known: the GPU has listed a process of no job
-// for several samples after its end. Another process has files of it then. By which, and where, the driver and /proc
-// do not say: they may be on their way through a socket. Its account is that process's, if a sample saw it alive, or
-// that of all jobs on the GPU then, or of the last ones.
-func keepersOn(l *Loop, snap *usage.Snapshot, g *plan.GPU, running []jobs.Job) (found []starter.Account) {
-	d, _ := snap.Device(Device(g))
-	l.looks.mu.Lock()
-	defer l.looks.mu.Unlock()
-	is := l.looks.there[g.UUID].next(l.Users, d, g, running)
-	if l.looks.there == nil {
-		l.looks.there = map[gpu.UUID]there{}
-	}
-	l.looks.there[g.UUID] = is
-	if !limits(g) || !l.looks.unclear[d.Device].closes {
-		return nil
-	}
-	for _, p := range d.Processes.Value {
-		its := slices.Collect(maps.Keys(is.ended[p.PID]))
-		if len(its) == 1 && its[0].Known && kept(p) && !slices.Contains(found, its[0]) {
-			found = append(found, its[0])
-		}
-	}
-	return found
-}
-
-func kept(p usage.Process) bool { return p.Owner == usage.OwnerEnded && p.Unclear() }

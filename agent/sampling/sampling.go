@@ -87,9 +87,8 @@ type Punisher interface {
 	Punish(ctx context.Context, f rules.Finding)
 	// EndOutside ends MPS clients that are of no job.
 	EndOutside(ctx context.Context, u gpu.UUID, pids []int)
-	// KillOutside kills processes of users that are no MPS clients and of no job, and all that accounts that keep
-	// something on the GPU runs outside of jobs.
-	KillOutside(u gpu.UUID, all []process.ID, keepers []starter.Account)
+	// KillOutside kills processes of users that are no MPS clients and of no job, and all in cgroups of users.
+	KillOutside(u gpu.UUID, all []process.ID, cgroups []string)
 }
 
 // Events are kept for operators; history.Writer is the real one.
@@ -227,20 +226,16 @@ func (l *Loop) Round(ctx context.Context) {
 	for _, f := range l.withBlind(found) {
 		l.Punisher.Punish(ctx, f)
 	}
-	ofUser, running := ofUsers(until), l.Jobs.Running()
+	ofUser := ofUsers(until)
 	for i := range n.Plan.GPUs {
 		g := &n.Plan.GPUs[i]
 		clients, others := outside(n, snap, g, ofUser)
-		others = append(others, l.keepers.Outside(keptOn(g))...)
+		keepers, cgroups := l.keepers.Outside(keptOn(g))
 		if len(clients) > 0 {
 			l.Punisher.EndOutside(ctx, g.UUID, clients)
 		}
-		keepers := keepersOn(l, snap, g, running)
-		if uid, hides := l.keepers.Hides(keptOn(g)); hides {
-			keepers = append(keepers, starter.Account{UID: uid, Known: true})
-		}
-		if len(others)+len(keepers) > 0 {
-			l.Punisher.KillOutside(g.UUID, others, keepers)
+		if others = append(others, keepers...); len(others)+len(cgroups) > 0 {
+			l.Punisher.KillOutside(g.UUID, others, cgroups)
 		}
 	}
 	l.looks.note(snap)

@@ -28,8 +28,6 @@ type looks struct {
 	// servers is the VRAM of MPS servers in the last samples that showed one.
 	servers map[gpu.UUID][]gpu.MiB
 	unclear map[usage.Device]unclear
-	// there is who was on each GPU.
-	there map[gpu.UUID]there
 }
 
 // unclear is of a device on which it is not known whose processes are.

@@ -7,8 +7,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// startds are the processes of the startds that run in this node, without those of pilots. With an error
-// there may be more.
+// startds are the startds that run in this node, without those of pilots. With an error there may be more.
 func (n Node) startds() (found []int, err error) {
 	pids, err := n.PIDs()
 	for _, pid := range pids {
@@ -41,24 +40,18 @@ func (n Node) DaemonCgroups() (paths []string, err error) {
 }
 
 // DaemonAccounts are the accounts that the masters of this node's startds act as, without root: "condor" (their real
-// account is root's). A master never acts as a user, as a starter does. It may act as root for a moment.
-func (n Node) DaemonAccounts() (found []uint32) {
+// account is root's). A master never acts as a user. It may act as root for a moment.
+func (n Users) DaemonAccounts() (found []uint32) {
 	startds, _ := n.startds() // who asks keeps those that are known
 	for _, pid := range startds {
-		p, err := n.Stat(pid)
-		if err != nil {
-			continue
-		}
-		if _, err := n.daemon(p.Parent, masterProgram); err != nil {
-			continue
-		}
-		master, err := n.UIDs(p.Parent)
-		if uid := master.Effective; err == nil && master.Real == 0 && uid != 0 && !slices.Contains(found, uid) {
-			found = append(found, uid)
+		p, _ := n.Stat(pid) // one that has ended has no parent
+		_, err := n.daemon(p.Parent, masterProgram)
+		if as, no := n.UIDs(p.Parent); err == nil && no == nil && as.Real == 0 && as.Effective != 0 {
+			found = append(found, as.Effective)
 		}
 	}
 	slices.Sort(found)
-	return found
+	return slices.Compact(found)
 }
 
 // UnifiedCgroup is the cgroup of a process, below the mount of cgroup v2; empty where it is

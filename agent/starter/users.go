@@ -41,26 +41,12 @@ func (n Users) OfUser(pid int) bool {
 		err == nil && (slices.ContainsFunc(UserCgroups, in) || n.left(pid, unified(text)))
 }
 
-// Own are the processes that an account runs outside of all jobs, with all that users left in the cgroups of HTCondor's
-// daemons, where they may run as another account. That may take long.
-func (n Users) Own(uid uint32) (found []process.ID) {
-	pids, _ := n.PIDs() // those that are not listed are found by the next look
-	for _, pid := range pids {
-		p, err := n.Stat(pid) // first: the PID may soon be another process's
-		a, _ := n.AccountOf(pid)
-		text, no := n.Cgroup(pid)
-		if err == nil && (a.UID == uid && a.Known && n.OfUser(pid) || no == nil && n.left(pid, unified(text))) {
-			found = append(found, p.ID)
-		}
-	}
-	return found
-}
-
 // left says whether a process in a cgroup of HTCondor's daemons left what started it: the setup of a login and file
-// transfer plugins run users' code there, below a starter. Nothing of HTCondor's own leaves its parents.
+// transfer plugins run users' code there, below a starter. Nothing of HTCondor's own leaves its parents, or has more
+// than maxAncestors.
 func (n Users) left(pid int, cgroup string) bool {
 	line, err := n.ancestry(pid)
-	if err != nil || cgroup == "" || line[len(line)-1].Parent > 1 {
+	if err != nil || cgroup == "" || cgroup == "/" {
 		return false
 	}
 	daemons, _ := n.Daemons.For(line[0].Started, n.DaemonCgroups) // with an error there may be more

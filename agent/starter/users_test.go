@@ -3,12 +3,10 @@ package starter
 import (
 	"errors"
 	"os"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -77,44 +75,28 @@ func TestOfUserBesideDaemons(t *testing.T) {
 	}
 }
 
-// TestOwn: what an account runs outside of jobs, and what users left in the cgroup of HTCondor's daemons, as whichever
-// account. Setuid programs there are users', and so is what they started.
-func TestOwn(t *testing.T) {
+// TestOfUserInLongLine: users' code in the cgroup of HTCondor's daemons cannot hide below a long line of processes.
+func TestOfUserInLongLine(t *testing.T) {
 	f := newFakeProc(t)
 	s := f.starter(100, "slot1_1")
 	text, err := f.fs().Cgroup(proctree.Startd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	daemons, session := unified(text), "/user.slice/user-1001.slice/session-4.scope"
-	for i, c := range []struct {
-		parent int
-		cgroup string
-		uid    uint32
-		exe    string
-		want   bool
-	}{
-		{1, session, 1001, "", true},
-		{1, session, 1002, "", false},
-		{1, "/system.slice/cron.service", 1001, "", true},
-		{1, proctree.CgroupOf("slot1_1"), 1001, "", false},
-		{1, daemons, 100123, "", true},
-		{s.PID, daemons, 100123, "", false},
-		{1, daemons, 0, "/usr/bin/sudo", true},
-		{306, daemons, 1001, "", true},
-		{1, daemons, 0, "/usr/bin/site", false},
-		{308, daemons, 1001, "", false},
-	} {
-		f.Add(proctree.Process{PID: 300 + i, Parent: c.parent, Comm: "x", UID: c.uid, Cgroup: c.cgroup, Exe: c.exe})
-		if c.exe == "/usr/bin/sudo" {
-			if err := os.Chmod(f.fs().Path(300+i, "exe"), 0o755|os.ModeSetuid); err != nil {
-				t.Fatal(err)
-			}
+	for i := range 20 {
+		f.Add(proctree.Process{PID: 300 + i, Parent: max(1, (300+i-1)*min(i, 1)), Comm: "x", UID: 1001, Cgroup: unified(text)})
+		f.Add(proctree.Process{PID: 400 + i, Parent: max(s.PID, (400+i-1)*min(i, 1)), Comm: "x", UID: 1001, Cgroup: unified(text)})
+	}
+	n := Users{f.fs()}
+	for pid, want := range map[int]bool{300: true, 319: true, 400: false, 419: true} {
+		if n.OfUser(pid) != want {
+			t.Errorf("process %d: %t", pid, !want)
 		}
-		n := Users{f.fs()}
-		if its := slices.ContainsFunc(n.Own(1001), func(p process.ID) bool { return p.PID == 300+i }); its != c.want {
-			t.Errorf("%+v: %t", c, its)
-		}
+	}
+	f.Add(proctree.Process{PID: proctree.Startd, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: "/"})
+	f.Add(proctree.Process{PID: 500, Parent: 1, Comm: "munged", UID: 1001, Cgroup: "/"})
+	if n.OfUser(500) {
+		t.Error("a service beside daemons without a cgroup of their own")
 	}
 }
 

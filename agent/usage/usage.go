@@ -88,6 +88,9 @@ func (p Process) Unclear() bool {
 	return p.Owner == OwnerUnknown || p.Owner == OwnerEnded && p.Stays && !p.OfSlot()
 }
 
+// Kept says that it has ended, and that another one keeps what it has: no process of its job, as far as is known.
+func (p Process) Kept() bool { return p.Owner == OwnerEnded && p.Unclear() }
+
 // Owner says whose a process is.
 type Owner string
 

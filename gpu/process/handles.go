@@ -1,10 +1,10 @@
 package process
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -13,8 +13,32 @@ import (
 // Handle is an open file of a process: a descriptor in the table of one of its threads.
 type Handle struct {
 	Thread, FD int
-	// Device is the number of the character device.
+	// Device is the number of a character device, else 0.
 	Device uint64
+}
+
+// OpenFile is what a descriptor leads to.
+type OpenFile struct {
+	File
+	// link and info are its entries in /proc.
+	link, info string
+}
+
+// Holds says whether the file holds open files itself, or may do so: a socket with files that nobody has received, or
+// an io_uring.
+func (f OpenFile) Holds() bool {
+	switch f.Mode & unix.S_IFMT {
+	case unix.S_IFSOCK:
+		text := make([]byte, 1<<12)     // more than the kernel says of one
+		n, _ := readBegin(f.info, text) // it may be closed meanwhile
+		_, count, is := bytes.Cut(text[:n], []byte("scm_fds:"))
+		count, _, _ = bytes.Cut(count, []byte("\n"))
+		return is && !bytes.Equal(bytes.TrimSpace(count), []byte("0"))
+	case 0: // of no file system
+		what, _ := os.Readlink(f.link)
+		return what == "anon_inode:[io_uring]"
+	}
+	return false
 }
 
 // The types of kcmp(2) that are used.
@@ -42,17 +66,21 @@ func SameFile(a, b Handle) (bool, error) {
 	return same, err
 }
 
-// mostTables bounds the threads of a process that are asked for descriptors of their own.
-const mostTables = 4096
+// mostThreads bounds the threads of a process that are asked for descriptors of their own, mostTables how many of them
+// have some: each thread is compared with all of these.
+const (
+	mostThreads = 4096
+	mostTables  = 64
+)
 
-// HandlesOf are the descriptors of these devices that a process has, among so many files of it, and how many were
+// HandlesOf are the descriptors of a process that are wanted, among so many files of it, and how many were
 // looked at. Threads may have tables of their own (CLONE_FILES). With an error it may have more.
-func HandlesOf(fs FS, pid, most int, devices ...uint64) (found []Handle, looked int, err error) {
-	names, err := firstNames(fs.Path(pid, "task"), mostTables)
+func HandlesOf(fs FS, pid, most int, want func(OpenFile) bool) (found []Handle, looked int, err error) {
+	names, err := firstNames(fs.Path(pid, "task"), mostThreads)
 	if Gone(err) {
 		return nil, 0, nil
 	}
-	if err == nil && len(names) == mostTables {
+	if err == nil && len(names) == mostThreads {
 		err = ErrManyFiles
 	}
 	var tables []int
@@ -65,10 +93,14 @@ func HandlesOf(fs FS, pid, most int, devices ...uint64) (found []Handle, looked 
 		if known, err = hasTable(tables, thread); known || err != nil {
 			continue
 		}
+		if len(tables) == mostTables {
+			err = ErrManyFiles
+			break
+		}
 		tables = append(tables, thread)
 		var its []Handle
 		var n int
-		its, n, err = handlesIn(fs.Path(pid, "task/"+name+"/fd"), thread, most-looked, devices)
+		its, n, err = handlesIn(fs.Path(pid, "task/"+name), thread, most-looked, want)
 		found, looked = append(found, its...), looked+n
 	}
 	return found, looked, err
@@ -89,8 +121,8 @@ func hasTable(others []int, thread int) (bool, error) {
 }
 
 // handlesIn are those of one thread.
-func handlesIn(dir string, thread, most int, devices []uint64) (found []Handle, looked int, err error) {
-	d, err := os.Open(dir)
+func handlesIn(dir string, thread, most int, want func(OpenFile) bool) (found []Handle, looked int, err error) {
+	d, err := os.Open(dir + "/fd")
 	for err == nil {
 		var names []string
 		if names, err = d.Readdirnames(256); looked+len(names) > most {
@@ -98,8 +130,10 @@ func handlesIn(dir string, thread, most int, devices []uint64) (found []Handle, 
 		}
 		looked += len(names)
 		for _, name := range names {
-			f, no := statFile(dir + "/" + name)
-			if fd, bad := strconv.Atoi(name); no == nil && bad == nil && f.Device != 0 && slices.Contains(devices, f.Device) {
+			f := OpenFile{link: dir + "/fd/" + name, info: dir + "/fdinfo/" + name}
+			var no error
+			f.File, no = statFile(f.link)
+			if fd, bad := strconv.Atoi(name); no == nil && bad == nil && want(f) {
 				found = append(found, Handle{thread, fd, f.Device})
 			}
 		}

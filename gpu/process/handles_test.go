@@ -7,6 +7,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,6 +32,52 @@ func open(t *testing.T, name string) *os.File {
 	return f
 }
 
+// of wants the descriptors of a device.
+func of(device uint64) func(OpenFile) bool {
+	return func(f OpenFile) bool { return f.Device == device }
+}
+
+// TestHolds: files that a socket holds, which nobody has received, and an io_uring, which may hold some.
+func TestHolds(t *testing.T) {
+	holding := func() int {
+		found, _, err := HandlesOf(FS{}, os.Getpid(), 1<<16, OpenFile.Holds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = unix.Close(pair[0]), unix.Close(pair[1]) }()
+	if n := holding(); n != 0 {
+		t.Errorf("before: %d", n)
+	}
+	f := open(t, "/dev/full")
+	if err := unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(int(f.Fd())), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := holding(); n != 1 {
+		t.Errorf("on their way: %d", n)
+	}
+	if _, _, _, _, err := unix.Recvmsg(pair[1], make([]byte, 1), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := holding(); n != 0 {
+		t.Errorf("received: %d", n)
+	}
+	var params [120]byte
+	ring, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 4, uintptr(unsafe.Pointer(&params)), 0)
+	if errno != 0 {
+		t.Skipf("this kernel makes no io_uring: %v", errno)
+	}
+	defer func() { _ = unix.Close(int(ring)) }()
+	if n := holding(); n != 1 {
+		t.Errorf("an io_uring: %d", n)
+	}
+}
+
 // TestHandlesOf: the descriptors of a device are found under each of its names, and those of one open file are told
 // from others by the kernel.
 func TestHandlesOf(t *testing.T) {
@@ -40,7 +88,7 @@ func TestHandlesOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Close(again)
-	found, looked, err := HandlesOf(FS{}, os.Getpid(), 1<<16, full)
+	found, looked, err := HandlesOf(FS{}, os.Getpid(), 1<<16, of(full))
 	if err != nil || len(found) != 3 || looked < 3 {
 		t.Fatalf("%+v of %d, %v", found, looked, err)
 	}
@@ -58,10 +106,10 @@ func TestHandlesOf(t *testing.T) {
 			t.Errorf("%+v and %+v: %t, %v", c.one, c.other, same, err)
 		}
 	}
-	if _, looked, err := HandlesOf(FS{}, os.Getpid(), 2, full); !errors.Is(err, ErrManyFiles) || looked != 2 {
+	if _, looked, err := HandlesOf(FS{}, os.Getpid(), 2, of(full)); !errors.Is(err, ErrManyFiles) || looked != 2 {
 		t.Errorf("among two files: %d, %v", looked, err)
 	}
-	if found, _, err := HandlesOf(FS{}, 1<<30, 10, full); len(found) > 0 || err != nil {
+	if found, _, err := HandlesOf(FS{}, 1<<30, 10, of(full)); len(found) > 0 || err != nil {
 		t.Errorf("of no process: %+v, %v", found, err)
 	}
 }
@@ -88,8 +136,36 @@ func TestHandlesOfAThread(t *testing.T) {
 	go open()
 	defer close(done)
 	fd := <-opened
-	found, _, err := HandlesOf(FS{}, os.Getpid(), 1<<16, zero)
+	found, _, err := HandlesOf(FS{}, os.Getpid(), 1<<16, of(zero))
 	if err != nil || len(found) != 1 || found[0].FD != fd || found[0].Thread == os.Getpid() {
 		t.Errorf("%+v, %v; it is %d", found, err, fd)
+	}
+}
+
+// TestHandlesOfManyTables: so many threads with tables of their own are not compared with each other.
+func TestHandlesOfManyTables(t *testing.T) {
+	done := make(chan struct{})
+	defer close(done)
+	alone := make(chan error)
+	for range mostTables + 1 {
+		go func() {
+			runtime.LockOSThread() // and never back: the thread ends
+			alone <- unix.Unshare(unix.CLONE_FILES)
+			<-done
+		}()
+	}
+	for range mostTables + 1 {
+		if err := <-alone; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for late := time.Now().Add(time.Minute); ; { // the kernel may list fewer while a thread of another test ends
+		_, _, err := HandlesOf(FS{}, os.Getpid(), 1<<16, of(1))
+		if errors.Is(err, ErrManyFiles) {
+			return
+		}
+		if err != nil || time.Now().After(late) {
+			t.Fatal(err)
+		}
 	}
 }
