@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+# No path of this machine is in what is built, so that another clone of the same sources finds it in Go's cache.
+export GOFLAGS := -trimpath $(GOFLAGS)
 # go-nvml's header marks old calls deprecated; its wrappers mention them all.
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 # /usr/local/go is where the Go project's own tarball puts it.
@@ -39,8 +41,8 @@ tools:
 .PHONY: build
 build: tools ## the programs, into bin/
 	@mkdir -p $(BIN)
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpuslotd ./cmd/gpuslot
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpuslot-condor
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpuslotd ./cmd/gpuslot
+	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpuslot-condor
 	$(or $(CC),gcc) -std=gnu11 -Os -Wall -Wextra -Werror -static -s -o $(BIN)/gpuslot-start cmd/gpuslot-start/*.c
 
 # Manual pages and completions, made of the programs' own words. They are the
@@ -50,7 +52,7 @@ PAPERS := bin/share/.made
 share: $(PAPERS) ## manual pages and completions, into bin/share/
 $(PAPERS): $(shell git ls-files '*.go' go.mod docs/configuration.md docs/gpuslot-condor.md 2>/dev/null)
 	@rm -rf bin/share && mkdir -p bin/share
-	@GOARCH= CC= $(GO) test -count=1 ./cmd/gpuslot ./cmd/gpuslotd -run '^TestPapers$$' -args -share '$(CURDIR)/bin/share' >/dev/null
+	@GOARCH= CC= $(GO) test -vet=off -count=1 ./cmd/gpuslot ./cmd/gpuslotd -run '^TestPapers$$' -args -share '$(CURDIR)/bin/share' >/dev/null
 	@touch $@
 
 .PHONY: install
