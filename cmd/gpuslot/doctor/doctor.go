@@ -79,7 +79,7 @@ func diagnose(f facts) []Finding {
 	checks := []func(facts) []Finding{
 		checkConfiguration, checkAgent, checkEnforcement, checkGuards, checkVersion, checkIDs, checkHooks, checkWrappers,
 		checkDriver, checkPersistence, checkMIG, checkUVM, checkOpenFiles, checkTenancy, checkScratch, checkSharedMemory,
-		checkInventory, checkStartds, checkHiding, checkAccounts, checkJobExit, checkContainers, checkOutside,
+		checkInventory, checkStartds, checkHiding, checkAccounts, checkJobExit, checkContainers, checkRenders, checkOutside,
 		checkAccessPoint, checkSELinux, checkContract, checkRoot,
 	}
 	if f.planErr == nil && f.plan.Observe {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -256,6 +258,7 @@ func TestChecks(t *testing.T) {
 		"docker":              {func(f *facts) { f.settings[settingDocker] = "/usr/bin/docker" }, checkContainers, Warning, "condor_config_val -verbose DOCKER"},
 		"binds by supervise":  {func(f *facts) { f.settings[settingBinds] = `"/cvmfs"` }, checkContainers, OK, "or supervise does"},
 		"binds without pipes": {func(f *facts) { f.config.HTCondor.Supervise, f.settings[settingBinds] = false, `"/cvmfs"` }, checkContainers, Warning, "$(GPUSLOT_BIND_EXPR)"},
+		"render nodes":        {func(f *facts) { f.renders = []string{"/dev/dri/renderD128"} }, checkRenders, Warning, "open /dev/dri/renderD128"},
 		"logins":              {func(f *facts) { delete(f.settings, settingLogins) }, checkOutside, Note, "by condor_ssh_to_job"},
 		"plugins in Python": {func(f *facts) {
 			f.settings[settingPlugins] = "/usr/libexec/condor/curl_plugin, /usr/libexec/condor/box_plugin.py"
@@ -437,5 +440,24 @@ func TestDoctorOfAnObservedNode(t *testing.T) {
 	f.settings[settingOpen] = "x"
 	if found := diagnose(f)[0]; found.Level != Error || !strings.Contains(found.Do, "--release") {
 		t.Errorf("%+v", found)
+	}
+}
+
+// TestOpenRenders: NVIDIA's nodes for graphics that all accounts can open, by the kernel's name of their driver.
+func TestOpenRenders(t *testing.T) {
+	sys, dev := t.TempDir(), t.TempDir()
+	for name, c := range map[string]struct {
+		driver string
+		mode   os.FileMode
+	}{"renderD128": {"nvidia", 0o666}, "renderD129": {"nvidia", 0o660}, "renderD130": {"i915", 0o666}, "card0": {"nvidia", 0o664}} {
+		device, node := filepath.Join(sys, "class/drm", name, "device"), filepath.Join(dev, "dri", name)
+		if err := errors.Join(os.MkdirAll(device, 0o755), os.Symlink("../../bus/pci/drivers/"+c.driver, filepath.Join(device, "driver")),
+			os.MkdirAll(filepath.Dir(node), 0o755), os.WriteFile(node, nil, c.mode), os.Chmod(node, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{filepath.Join(dev, "dri/card0"), filepath.Join(dev, "dri/renderD128")}
+	if got := openRenders(sys, dev); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -45,6 +45,8 @@ type facts struct {
 	persistence    map[gpu.UUID]gpu.Measured[bool]
 	persistenceErr error
 	uvmErr         error
+	// renders are the driver's nodes for graphics that all accounts can open.
+	renders []string
 	// ptrace is kernel.yama.ptrace_scope; empty if the kernel has none.
 	ptrace string
 
@@ -88,6 +90,7 @@ func gatherFacts(ctx context.Context, n Node) facts {
 	}
 	got.readGPUs(ctx)
 	_, got.uvmErr = os.Stat("/dev/nvidia-uvm")
+	got.renders = openRenders("/sys", "/dev")
 	_, got.generatedErr = os.Stat(got.config.Paths.CondorConfig())
 	got.prepareErr = startable(filepath.Join(got.config.Paths.Libexec, "prepare"))
 	scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // not every kernel has it
@@ -112,6 +115,20 @@ func gatherFacts(ctx context.Context, n Node) facts {
 		got.slotUsers, got.settingsErr = slotUsers(ctx)
 	}
 	return got
+}
+
+// openRenders are the nodes for graphics of NVIDIA's driver that all accounts can open.
+func openRenders(sys, dev string) (open []string) {
+	found, _ := filepath.Glob(filepath.Join(sys, "class/drm/*/device/driver")) // the pattern is a good one
+	for _, link := range found {
+		driver, err := os.Readlink(link)
+		node := filepath.Join(dev, "dri", filepath.Base(filepath.Dir(filepath.Dir(link))))
+		info, no := os.Stat(node)
+		if err == nil && no == nil && filepath.Base(driver) == "nvidia" && info.Mode().Perm()&0o006 != 0 {
+			open = append(open, node)
+		}
+	}
+	return open
 }
 
 // startable reports whether a program is there and may be started.

@@ -173,6 +173,20 @@ func checkContainers(f facts) []Finding {
 	return found
 }
 
+// checkRenders names nodes for graphics by which accounts may take VRAM that nothing limits.
+func checkRenders(f facts) []Finding {
+	const check = "render nodes"
+	if done, found := onShared(f, check); done {
+		return found
+	}
+	if len(f.renders) == 0 {
+		return fine(check, "not all accounts can open a node for graphics of NVIDIA's driver")
+	}
+	return []Finding{{Warning, check, "all accounts can open " + strings.Join(f.renders, ", "),
+		"Jobs and logins may take VRAM by them, by the driver's source: no limit holds, and NVML lists no process.",
+		`a rule for udev: SUBSYSTEM=="drm", DRIVERS=="nvidia", MODE="0600"; or load nvidia_drm with modeset=0`}}
+}
+
 // checkOutside names what lets users run code of their own in the cgroup of HTCondor's daemons.
 func checkOutside(f facts) []Finding {
 	const check = "outside the cgroup"
