@@ -149,3 +149,37 @@ func TestLayoutThatWaits(t *testing.T) {
 		t.Error("the GPU was divided beside its users")
 	}
 }
+
+// TestJobsBeforeALayout: a GPU on which a job runs is divided when it has ended. Until then, and should somebody else
+// divide the GPU, the job opens no MIG device.
+func TestJobsBeforeALayout(t *testing.T) {
+	for name, first := range map[string]string{"whole": "[gpu.\"" + string(uuid(0)) + "\"]\nmode = \"whole\"\n", "shared": ""} {
+		t.Run(name, func(t *testing.T) {
+			n, f := undivided(t, first)
+			n.again()
+			n.apply(true)
+			job := n.proc.starter(300, "slot1_1")
+			n.grant(job, 1000, "mallory", uuid(0), 2048)
+			n.process(job)
+			f.Happens = func(what string) { t.Error(what, "beside the job") }
+			n.writeConfig(migConfig(smallLayout, ""))
+			v := n.apply(true)
+			n.round()
+			n.want("slot1_1", "[]")
+			if all := strings.Join(v.problems, "\n"); !strings.Contains(all, "waits: slot1_1 has a job there") {
+				t.Error(all)
+			}
+			f.Happens = func(string) {}
+			if err := f.SetMode(t.Context(), uuid(0), true); err != nil {
+				t.Fatal(err)
+			}
+			n.apply(false)
+			n.round()
+			n.want("slot1_1", "[]")
+			n.end(job)
+			if n.apply(false); n.profiles() != "1g.5gb 1g.5gb 3g.20gb" {
+				t.Errorf("there are %s", n.profiles())
+			}
+		})
+	}
+}

@@ -13,7 +13,8 @@ import (
 )
 
 // Instances are the GPU instances behind each GPU and MIG device of a node: a job on a GPU
-// that is divided has all of them, on one that is not, none.
+// that the site has divided has all of them. One on a GPU that is not divided has none, nor
+// has one on a GPU that gpuslot gives out in devices: it is from before.
 type Instances map[gpu.UUID][]devices.Instance
 
 // InstancesOf are those of an inventory. A GPU in MIG mode is divided, whether or not its
@@ -33,7 +34,7 @@ func InstancesOf(inv gpu.Inventory, before Instances) Instances {
 	for _, g := range inv.GPUs {
 		of[g.UUID] = nil
 		if g.MIGEnabled {
-			of.divide(g.UUID)
+			of[g.UUID] = []devices.Instance{{GPU: g.UUID, All: true}}
 		}
 		for _, d := range g.MIGDevices {
 			of[d.UUID] = []devices.Instance{{GPU: g.UUID, ID: d.GPUInstance}}
@@ -49,10 +50,10 @@ func InstancesOnly(divided []gpu.UUID) Instances {
 	return of
 }
 
-// Divide counts these GPUs as divided, also before they are.
+// Divide counts these GPUs as divided, also before they are, and as given out in devices.
 func (of Instances) Divide(gpus []gpu.UUID) {
 	for _, u := range gpus {
-		of.divide(u)
+		of[u] = []devices.Instance{{GPU: u}}
 	}
 }
 
@@ -61,17 +62,19 @@ func (of Instances) Divide(gpus []gpu.UUID) {
 func Between(before, after Instances) Instances {
 	of := Instances{}
 	maps.Copy(of, after)
-	of.Divide(before.Divided())
+	for _, u := range before.Divided() {
+		if len(of[u]) == 0 {
+			of[u] = before[u]
+		}
+	}
 	return of
 }
-
-func (of Instances) divide(u gpu.UUID) { of[u] = []devices.Instance{{GPU: u, All: true}} }
 
 // Divided are the GPUs in MIG mode, sorted.
 func (of Instances) Divided() []gpu.UUID {
 	var all []gpu.UUID
 	for u, instances := range of {
-		if len(instances) > 0 && instances[0].All {
+		if len(instances) > 0 && instances[0].GPU == u {
 			all = append(all, u)
 		}
 	}
@@ -87,8 +90,11 @@ func (c Conditions) instancesFor(j jobs.Job) ([]devices.Instance, error) {
 	u := cmp.Or(j.Device, j.GPU)
 	u = cmp.Or(c.Device(u), u)
 	of, ok := c.Instances[u]
-	if !ok {
+	switch {
+	case !ok:
 		return nil, fmt.Errorf("the GPU instance of %s is not known", u)
+	case len(of) > 0 && of[0].GPU == u && !of[0].All:
+		return nil, nil
 	}
 	return of, nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/devices"
@@ -165,6 +166,26 @@ func TestInstancesOf(t *testing.T) {
 		}
 		if want := []devices.Instance{{GPU: uuid(0), ID: 3}}; slices.Equal(got[mig(3)], want) != c.device {
 			t.Errorf("%s: the device has %v", name, got[mig(3)])
+		}
+	}
+}
+
+// TestWhereGPUsAreDivided: a job that has a whole GPU has all instances where the site has divided it, and none where
+// gpuslot gives out devices, also while it is not known what comes of it.
+func TestWhereGPUsAreDivided(t *testing.T) {
+	bySite, byUs, whole := uuid(0), uuid(1), uuid(2)
+	of := InstancesOf(gpu.Inventory{GPUs: []gpu.GPU{{UUID: bySite, MIGEnabled: true}, {UUID: byUs, MIGEnabled: true}, {UUID: whole}}}, nil)
+	of.Divide([]gpu.UUID{byUs})
+	for name, of := range map[string]Instances{"now": of, "between": Between(of, InstancesOf(gpu.Inventory{}, of)),
+		"not read": InstancesOf(gpu.Inventory{}, of), "before": Between(of, Instances{whole: nil})} {
+		c := Conditions{Instances: of, Device: func(gpu.UUID) gpu.UUID { return "" }}
+		for u, want := range map[gpu.UUID][]devices.Instance{bySite: {{GPU: bySite, All: true}}, byUs: nil, whole: nil} {
+			if got, err := c.instancesFor(jobs.Job{GPU: u}); !slices.Equal(got, want) || err != nil {
+				t.Errorf("%s, %s: %v, %v", name, u, got, err)
+			}
+		}
+		if got := of.Divided(); !slices.Equal(got, []gpu.UUID{bySite, byUs}) {
+			t.Errorf("%s: divided are %v", name, got)
 		}
 	}
 }

@@ -86,6 +86,7 @@ func (n *node) divide(layout, more string) {
 func (n *node) round() Outcome {
 	n.t.Helper()
 	at := n.now()
+	at.InForce = n.plan
 	n.out = n.Round(n.t.Context(), at)
 	n.plan = n.now().Plan
 	return n.out

@@ -3,6 +3,7 @@ package layouts
 import (
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/modes"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -83,6 +85,30 @@ func TestWaitsForJobs(t *testing.T) {
 	}
 	if n.round(); len(n.Leaving()) > 0 || !n.out.Made[testGPU] {
 		t.Errorf("%v leaves, %+v", n.Leaving(), n.out)
+	}
+}
+
+// A GPU is divided only when no job has it whole or shared, also one that has opened nothing yet. Meanwhile none comes.
+func TestDividedAfterJobs(t *testing.T) {
+	n := newNode(t, "", "")
+	n.gpu.Happens = func(what string) { t.Error(what) }
+	n.divide(`"3g.20gb@4"`, "")
+	n.unknown = "the job in slot1_1 is not known"
+	if out := n.round(); !strings.Contains(problems(out), n.unknown) {
+		t.Errorf("%q", out.Problems)
+	}
+	n.unknown, n.running = "", []jobs.Job{{Starter: starter.Starter{Slot: "slot1_1"}, GPU: testGPU}}
+	if out := n.round(); !strings.Contains(problems(out), "waits: slot1_1 has a job there") || out.Made[testGPU] {
+		t.Errorf("%+v", out)
+	}
+	n.running = nil
+	n.gpu.Happens = func(what string) {
+		if !slices.Contains(n.reserved, testGPU) {
+			t.Errorf("%s, while jobs may come", what)
+		}
+	}
+	if out := n.round(); n.has() != "3g.20gb@4" {
+		t.Errorf("there is %s, %+v", n.has(), out)
 	}
 }
 

@@ -74,7 +74,7 @@ func (l *Layouts) makeOne(
 	if !s.Capable {
 		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, gpu.ErrNoMIG)
 	}
-	if why := l.jobs.Unknown(); why != "" && len(s.Instances) > 0 {
+	if why := l.jobs.Unknown(); why != "" && (len(s.Instances) > 0 || !s.Enabled) {
 		return out, nil, waits(why)
 	}
 	goal, want, err := l.goal(s, g)
@@ -89,8 +89,12 @@ func (l *Layouts) makeOne(
 		return out, n.keys(gone(s, goal)), waits(why)
 	}
 	layout := p.GPUs[0].Layout
-	if slot := l.jobs.Reserve(n.keys(gone(s, layout))); slot != "" {
-		return out, n.keys(gone(s, goal)), waits(slot + " has just begun on it")
+	lost := gone(s, layout)
+	if !s.Enabled {
+		lost = append(lost, g.UUID) // a job has all of it, whether or not it has opened it yet
+	}
+	if slot := l.jobs.Reserve(n.keys(lost)); slot != "" {
+		return out, n.keys(gone(s, goal)), waits(slot + " has a job there")
 	}
 	if err := l.noteMode(g.UUID, s.Enabled); err != nil {
 		return out, nil, err // there would be no way back
@@ -187,12 +191,12 @@ func DeviceOf(j jobs.Job, plans ...*plan.Plan) gpu.UUID {
 	return ""
 }
 
-// keys are the names by which the plan and the job table have MIG devices, besides the
+// keys are the names by which the plans and the job table have MIG devices, besides the
 // devices' own.
 func (n *Node) keys(devices []gpu.UUID) []gpu.UUID {
 	keys := slices.Clone(devices)
-	for _, g := range n.Plan.GPUs {
-		if g.Place != "" && slices.Contains(devices, g.Device) {
+	for _, g := range slices.Concat(n.Plan.GPUs, n.InForce.GPUs) {
+		if g.Place != "" && slices.Contains(devices, g.Device) && !slices.Contains(keys, g.UUID) {
 			keys = append(keys, g.UUID)
 		}
 	}

@@ -48,7 +48,8 @@ func TestNamesOfDevices(t *testing.T) {
 	n := Node{Plan: plan.Plan{GPUs: []plan.GPU{
 		{UUID: "MIG-1", Device: "MIG-1"}, {UUID: "place 2", Place: "1g.5gb@0", Device: "MIG-2"}, {UUID: "place 3", Place: "1g.5gb@1", Device: "MIG-3"},
 	}}}
-	if got := n.keys([]gpu.UUID{"MIG-1", "MIG-2"}); !slices.Equal(got, []gpu.UUID{"MIG-1", "MIG-2", "place 2"}) {
+	n.InForce = plan.Plan{GPUs: append([]plan.GPU{{UUID: "old place 1", Place: "2g.10gb@0", Device: "MIG-1"}}, n.Plan.GPUs...)}
+	if got := n.keys([]gpu.UUID{"MIG-1", "MIG-2"}); !slices.Equal(got, []gpu.UUID{"MIG-1", "MIG-2", "place 2", "old place 1"}) {
 		t.Errorf("%q", got)
 	}
 }

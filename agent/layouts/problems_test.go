@@ -39,7 +39,7 @@ func TestProblemsOfAGPU(t *testing.T) {
 		"no MIG": {func(_ *testing.T, _ *node, h *unsteady) { h.incapable = true },
 			func(_ *testing.T, _ *node, h *unsteady) { h.incapable = false }, gpu.ErrNoMIG.Error()},
 		"a job has just begun": {func(_ *testing.T, n *node, _ *unsteady) { n.jobs = begun{n} },
-			func(_ *testing.T, n *node, _ *unsteady) { n.jobs = n }, "slot1_7 has just begun on it"},
+			func(_ *testing.T, n *node, _ *unsteady) { n.jobs = n }, "slot1_7 has a job there"},
 		"no way back": {func(t *testing.T, n *node, _ *unsteady) { spoil(t, modes.File(n.paths), "{") },
 			func(t *testing.T, n *node, _ *unsteady) { spoil(t, modes.File(n.paths), "") }, "read what to undo"},
 		"a profile that the chip lacks": {func(_ *testing.T, n *node, _ *unsteady) { n.gpu.S.Chip, _ = mig.Model("A30-24GB", 550) },
