@@ -181,6 +181,32 @@ func TestLeavesAfterJobs(t *testing.T) {
 	}
 }
 
+// A device takes no new jobs, by its names of the plan in force, before it goes. One that got a job stays.
+func TestLeavesReserved(t *testing.T) {
+	n := newNode(t, `"3g.20gb@4, 1g.5gb@0"`, "")
+	big, small := n.place("3g.20gb@4"), n.place("1g.5gb@0")
+	n.job("slot1_1", "1g.5gb@0")
+	n.divide("", "")
+	n.gpu.Happens = func(what string) {
+		for u, want := range map[gpu.UUID]bool{big.UUID: true, big.Device: true, small.UUID: false, small.Device: false} {
+			if slices.Contains(n.reserved, u) != want {
+				t.Errorf("%s: %v is reserved", what, n.reserved)
+			}
+		}
+	}
+	if n.round(); n.has() != "1g.5gb@0" {
+		t.Errorf("there is %s", n.has())
+	}
+
+	n = newNode(t, `"3g.20gb@4"`, "")
+	n.divide("", "")
+	n.jobs = begun{n}
+	n.gpu.Happens = func(what string) { t.Error(what) }
+	if out := n.round(); !strings.Contains(problems(out), "stay for now: slot1_7 has a job there") {
+		t.Errorf("%q", out.Problems)
+	}
+}
+
 // The loop beats while a change takes long, and the other GPUs' daemons are probed.
 func TestTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

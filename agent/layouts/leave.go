@@ -63,6 +63,7 @@ func (l *Layouts) leave(ctx context.Context, n *Node, u gpu.UUID, found bool) (s
 	wanted := mig.Wanted{Enabled: s.Enabled}
 	foreign := false
 	var users []string
+	var goes []gpu.UUID
 	for _, i := range s.Instances {
 		switch {
 		case i.Owner != gpu.Ours:
@@ -70,7 +71,14 @@ func (l *Layouts) leave(ctx context.Context, n *Node, u gpu.UUID, found bool) (s
 		case i.Busy():
 			wanted.Layout = append(wanted.Layout, i.Place)
 			users = append(users, s.Chip.FormatPlace(i.Place))
+		default:
+			if u, ok := i.UUID(); ok {
+				goes = append(goes, u)
+			}
 		}
+	}
+	if slot := l.jobs.Reserve(n.keys(goes)); slot != "" {
+		return 0, fmt.Errorf("the MIG devices of %s stay for now: %s has a job there", u, slot)
 	}
 	free := len(wanted.Layout) == 0
 	if free && !foreign {
