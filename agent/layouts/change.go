@@ -3,8 +3,10 @@ package layouts
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -24,6 +26,51 @@ type changeEnd struct {
 	err error
 }
 
+// unfinished waits with a change of a GPU on which an earlier one has not ended, since that is ended first. What it may
+// take gets no new jobs, and must have none.
+func (l *Layouts) unfinished(ctx context.Context, n *Node, u gpu.UUID) error {
+	journal, err := mig.ReadJournal(l.executor.Dir, u)
+	if err != nil || journal.Change == nil {
+		return err
+	}
+	s, err := l.executor.State(ctx, u)
+	if err != nil {
+		return err
+	}
+	goes := n.keys(takes(journal.Change, s))
+	why, slot := l.jobs.Unknown(), l.jobs.Reserve(goes)
+	for _, j := range l.jobs.Running() { // also by the plan of the agent before this one
+		if slices.Contains(goes, DeviceOf(j, &n.Plan, &n.Before)) {
+			slot = j.Starter.Slot
+		}
+	}
+	if why == "" && slot != "" {
+		why = slot + " has a job there"
+	}
+	if why == "" {
+		return nil
+	}
+	for _, d := range goes {
+		l.ending[d] = jobs.IsLeaving
+	}
+	return fmt.Errorf("the unfinished change of the MIG layout of %s waits: %s", u, why)
+}
+
+// takes are the devices that a change may destroy on its way on or back: those that one of its layouts lacks, or the
+// undivided GPU.
+func takes(c *mig.Change, s gpu.MIGState) (devices []gpu.UUID) {
+	if !s.Enabled && (c.Wanted.Enabled || c.Former.Enabled) {
+		devices = append(devices, s.UUID)
+	}
+	for _, i := range s.Instances {
+		stays := i.Owner != gpu.Ours || c.Wanted.Layout.Contains(i.Place) && c.Former.Layout.Contains(i.Place)
+		if u, ok := i.UUID(); ok && !stays {
+			devices = append(devices, u)
+		}
+	}
+	return devices
+}
+
 // change changes the layout of one GPU, which takes minutes where a reset is needed. The
 // loop waits, because what follows in the round rests on the new layout. Meanwhile the
 // control daemons of the other GPUs are probed: they would close when their answers are
@@ -40,6 +87,9 @@ func (l *Layouts) change(
 			return unchanged, fmt.Errorf("a change of the MIG layout of %s hangs: "+
 				"see the kernel log; a driver that hangs needs a reboot", u)
 		}
+	}
+	if err := l.unfinished(ctx, n, u); err != nil {
+		return unchanged, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeLimit)
 	defer cancel()

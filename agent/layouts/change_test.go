@@ -1,12 +1,19 @@
 package layouts
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
 )
@@ -45,4 +52,91 @@ func TestTimesOfAChange(t *testing.T) {
 		}
 		close(hangs)
 	})
+}
+
+// TestUnfinished: a change that an agent or "mig apply" left waits for jobs on all that one of its layouts lacks, before
+// it is ended first and before the next one. Meanwhile no job comes there.
+func TestUnfinished(t *testing.T) {
+	for _, known := range []bool{false, true} { // the agent is new, or knows of the change
+		n := newNode(t, `"3g.20gb@4, 1g.5gb@0, 1g.5gb@1"`, "")
+		n.job("slot1_1", "1g.5gb@0")
+		job, idle, kept := n.place("1g.5gb@0"), n.place("1g.5gb@1"), n.place("3g.20gb@4")
+		was := *n.journal(t).Applied
+		lacks := mig.Wanted{Enabled: true, Layout: was.Layout[:1]}
+		if got := n.gpu.S.Chip.Format(lacks.Layout); got != "3g.20gb@4" {
+			t.Fatal(got)
+		}
+		n.begin(t, mig.Change{Former: was, Wanted: lacks})
+		if n.recovered = known; known {
+			n.divide(`"3g.20gb@4, 1g.5gb*3"`, "")
+		}
+		n.gpu.Happens = func(what string) { t.Error(what) }
+		for _, n.unknown = range []string{"the job in slot2_1 is not known", ""} {
+			if known && n.unknown != "" {
+				continue // no layout is made then
+			}
+			want := cmp.Or(n.unknown, "slot1_1 has a job there")
+			if out := n.round(); !strings.Contains(problems(out), "the unfinished change of the MIG layout of "+string(testGPU)+" waits: "+want) {
+				t.Errorf("known %t: %q", known, out.Problems)
+			}
+			for _, u := range []gpu.UUID{job.UUID, job.Device, idle.UUID, idle.Device, kept.UUID, kept.Device} {
+				if goes := u != kept.UUID && u != kept.Device; (n.Leaving()[u] != "") != goes {
+					t.Errorf("known %t: %v leave", known, n.Leaving())
+				}
+			}
+		}
+		n.gpu.Happens, n.running = func(string) {}, nil
+		n.round()
+		if n.round(); n.journal(t).Change != nil || len(n.Leaving()) > 0 || len(n.out.Problems) > 0 {
+			t.Errorf("known %t: %+v, %v leave, %q", known, n.journal(t), n.Leaving(), n.out.Problems)
+		}
+	}
+}
+
+// TestUnfinishedOfAnEarlierAgent: where another layout is planned since, the place of a job is in the plan before.
+func TestUnfinishedOfAnEarlierAgent(t *testing.T) {
+	n := newNode(t, `"3g.20gb@4, 1g.5gb@0"`, "")
+	n.job("slot1_1", "1g.5gb@0")
+	n.running[0].Device = ""
+	n.begin(t, mig.Change{Former: *n.journal(t).Applied, Wanted: mig.Wanted{Enabled: true}})
+	n.recovered = false
+	n.divide(`"7g.40gb"`, "")
+	at := n.now()
+	at.Before = n.plan
+	n.gpu.Happens = func(what string) { t.Error(what) }
+	if out := n.Round(t.Context(), at); !strings.Contains(problems(out), "slot1_1 has a job there") {
+		t.Errorf("%q", out.Problems)
+	}
+}
+
+// TestUnfinishedDivision: jobs on a GPU that is not divided yet are waited for, too.
+func TestUnfinishedDivision(t *testing.T) {
+	n := newNode(t, "", "")
+	n.begin(t, mig.Change{Wanted: mig.Wanted{Enabled: true}})
+	n.recovered, n.running = false, []jobs.Job{{Starter: starter.Starter{Slot: "slot1_1"}, GPU: testGPU}}
+	n.gpu.Happens = func(what string) { t.Error(what) }
+	if out := n.round(); !strings.Contains(problems(out), "slot1_1 has a job there") || n.Leaving()[testGPU] == "" {
+		t.Errorf("%q, %v leaves", out.Problems, n.Leaving())
+	}
+}
+
+func (n *node) journal(t *testing.T) mig.Journal {
+	t.Helper()
+	j, err := mig.ReadJournal(n.paths.State, testGPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// begin leaves a change that has not ended.
+func (n *node) begin(t *testing.T, c mig.Change) {
+	t.Helper()
+	j := n.journal(t)
+	j.Change = &c
+	text, err := json.Marshal(j)
+	file := mig.JournalFile(n.paths.State, testGPU)
+	if err := cmp.Or(err, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o644)); err != nil {
+		t.Fatal(err)
+	}
 }

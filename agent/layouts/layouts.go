@@ -129,6 +129,8 @@ type Layouts struct {
 	// leaving are devices that wait to go. The job table gets them with the view that
 	// knows what is there: until then those that have gone stay closed, too.
 	leaving map[gpu.UUID]string
+	// ending are those that an unfinished change may take, while it waits for jobs.
+	ending map[gpu.UUID]string
 	// waits are the GPUs that did not get what is wanted.
 	waits map[gpu.UUID]bool
 	// hang are the changes that were abandoned; each channel gets its end.
@@ -152,7 +154,7 @@ func New(o Options) *Layouts {
 	l := &Layouts{
 		executor: o.Executor, paths: o.Paths, jobs: o.Jobs, daemons: o.Daemons, metrics: o.Metrics,
 		events: o.Events, log: o.Log, beat: o.Beat,
-		reached: map[gpu.UUID]string{}, hang: map[gpu.UUID]chan changeEnd{},
+		reached: map[gpu.UUID]string{}, ending: map[gpu.UUID]string{}, hang: map[gpu.UUID]chan changeEnd{},
 		unserved: map[mig.Repartition][]api.StatusUnserved{},
 	}
 	l.executor.Dir, l.executor.Log = o.Paths.State, o.Log
@@ -182,6 +184,7 @@ func (l *Layouts) Round(ctx context.Context, n Node) (out Outcome) {
 			out.Problems = append(out.Problems, err)
 		}
 	}
+	l.ending = map[gpu.UUID]string{}
 	steered := l.follow(ctx, &n, problem)
 	if l.executor.Hardware != nil && !n.Still {
 		out.Changed = l.recover(ctx, &n, problem)

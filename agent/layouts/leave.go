@@ -14,8 +14,8 @@ import (
 )
 
 // noteMode journals the MIG mode in which a GPU was found, before it is divided.
-func (l *Layouts) noteMode(u gpu.UUID, enabled bool) error {
-	j, err := modes.Read(modes.File(l.paths))
+func noteMode(p config.Paths, u gpu.UUID, enabled bool) error {
+	j, err := modes.Read(modes.File(p))
 	if err != nil {
 		return fmt.Errorf("MIG layout of %s: %w", u, err)
 	}
@@ -23,7 +23,7 @@ func (l *Layouts) noteMode(u gpu.UUID, enabled bool) error {
 		return nil
 	}
 	j.MIGModes[u] = enabled
-	return j.Write(modes.File(l.paths))
+	return j.Write(modes.File(p))
 }
 
 // leaveGPUs takes back what was made on GPUs that are not to be divided any more, as far

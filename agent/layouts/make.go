@@ -46,6 +46,7 @@ func (l *Layouts) makeAll(ctx context.Context, n *Node, problem func(error)) (ch
 			l.reached[g.UUID] = is
 		}
 	}
+	maps.Copy(leaving, l.ending)
 	l.leaving = leaving
 	return changed
 }
@@ -96,7 +97,7 @@ func (l *Layouts) makeOne(
 	if slot := l.jobs.Reserve(n.keys(lost)); slot != "" {
 		return out, n.keys(gone(s, goal)), waits(slot + " has a job there")
 	}
-	if err := l.noteMode(g.UUID, s.Enabled); err != nil {
+	if err := noteMode(l.paths, g.UUID, s.Enabled); err != nil {
 		return out, nil, err // there would be no way back
 	}
 	out, err = l.change(ctx, n, g.UUID, func(ctx context.Context, u gpu.UUID) (mig.Outcome, error) {

@@ -193,7 +193,7 @@ func TestLeavesWhatIsNotPlanned(t *testing.T) {
 func TestLeavesBesideAnother(t *testing.T) {
 	const first = gpu.UUID("GPU-00000000-0000-4000-0000-000000000000") // by its name
 	n := newNode(t, `"3g.20gb@4"`, "")
-	if err := n.noteMode(first, false); err != nil {
+	if err := noteMode(n.paths, first, false); err != nil {
 		t.Fatal(err)
 	}
 	n.divide("", "")
@@ -230,7 +230,7 @@ func TestDividedAgain(t *testing.T) {
 // TestModeIsNotedOnce: the mode in which a GPU was found is that from before the first layout.
 func TestModeIsNotedOnce(t *testing.T) {
 	n := newNode(t, `"3g.20gb@4"`, "")
-	if err := n.noteMode(testGPU, true); err != nil {
+	if err := noteMode(n.paths, testGPU, true); err != nil {
 		t.Fatal(err)
 	}
 	if j, err := modes.Read(modes.File(n.paths)); err != nil || j.MIGModes[testGPU] {
