@@ -186,3 +186,28 @@ func TestAgentLooksForStarters(t *testing.T) {
 	n.round()
 	n.want("slot3_1", "[]")
 }
+
+// TestNodesOfALostDevice: a job whose MIG device is gone opens no other one that has the instance now. While nothing
+// has it, the device may be there and not answer.
+func TestNodesOfALostDevice(t *testing.T) {
+	n := newNodesAgent(t)
+	small, own := n.device("1g.5gb", 0)
+	job := n.job(100, "slot1_1", small)
+	n.round()
+	inv := n.hw.inv
+	devices := inv.GPUs[0].MIGDevices
+	g, _ := n.view.Load().plan.GPU(small)
+	at := slices.IndexFunc(devices, func(d gpu.MIGDevice) bool { return d.UUID == g.Device })
+	reads := func(devices []gpu.MIGDevice) {
+		inv.GPUs = slices.Clone(inv.GPUs)
+		inv.GPUs[0].MIGDevices = devices
+		n.sees(inv, nil)
+	}
+	without := slices.Delete(slices.Clone(devices), at, at+1)
+	reads(without)
+	n.want(job.Slot, own)
+	next := devices[at]
+	next.UUID = "MIG-99999999-0000-5000-8000-000000000000"
+	reads(append(without, next))
+	n.want(job.Slot, "[]")
+}

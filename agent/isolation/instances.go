@@ -18,27 +18,31 @@ import (
 type Instances map[gpu.UUID][]devices.Instance
 
 // InstancesOf are those of an inventory. A GPU in MIG mode is divided, whether or not its
-// devices can be read. One that the inventory lacks stays as it was before, since it may be
-// there and not answer.
+// devices can be read. A GPU or device that the inventory lacks stays as it was before, since
+// it may be there and not answer. A device has none any more when its instance is another's:
+// the driver gives ids again.
 func InstancesOf(inv gpu.Inventory, before Instances) Instances {
-	of := Instances{}
-	for u, had := range before {
-		g := u
-		if len(had) > 0 {
-			g = had[0].GPU
-		}
-		if _, read := inv.GPU(g); !read {
-			of[u] = had
-		}
-	}
+	of, taken := Instances{}, map[devices.Instance]bool{}
 	for _, g := range inv.GPUs {
 		of[g.UUID] = nil
 		if g.MIGEnabled {
 			of[g.UUID] = []devices.Instance{{GPU: g.UUID, All: true}}
 		}
 		for _, d := range g.MIGDevices {
-			of[d.UUID] = []devices.Instance{{GPU: g.UUID, ID: d.GPUInstance}}
+			i := devices.Instance{GPU: g.UUID, ID: d.GPUInstance}
+			of[d.UUID], taken[i] = []devices.Instance{i}, true
 		}
+	}
+	for u, had := range before {
+		if _, read := of[u]; read {
+			continue
+		}
+		if len(had) > 0 {
+			if g, read := inv.GPU(had[0].GPU); taken[had[0]] || read && !g.MIGEnabled {
+				had = nil
+			}
+		}
+		of[u] = had
 	}
 	return of
 }

@@ -136,11 +136,12 @@ func TestWithoutPlan(t *testing.T) {
 	}
 }
 
-// TestInstancesOf: a GPU that was not read stays as it was, one that was read is as it is.
+// TestInstancesOf: a GPU or device that was not read stays as it was, one that was read is as it is.
 func TestInstancesOf(t *testing.T) {
 	device := gpu.MIGDevice{UUID: mig(3), GPUInstance: 3}
 	divided := gpu.GPU{UUID: uuid(0), MIGEnabled: true, MIGDevices: []gpu.MIGDevice{device}}
 	empty := gpu.GPU{UUID: uuid(0), MIGEnabled: true}
+	another := gpu.GPU{UUID: uuid(0), MIGEnabled: true, MIGDevices: []gpu.MIGDevice{{UUID: mig(4), GPUInstance: 3}}}
 	other := gpu.GPU{UUID: uuid(1)}
 	before := InstancesOf(gpu.Inventory{GPUs: []gpu.GPU{divided, other}}, nil)
 	for name, c := range map[string]struct {
@@ -152,7 +153,8 @@ func TestInstancesOf(t *testing.T) {
 		"all":                     {[]gpu.GPU{divided, other}, before, []gpu.UUID{uuid(0)}, true},
 		"the divided is missing":  {[]gpu.GPU{other}, before, []gpu.UUID{uuid(0)}, true},
 		"nothing":                 {nil, before, []gpu.UUID{uuid(0)}, true},
-		"without its devices":     {[]gpu.GPU{empty, other}, before, []gpu.UUID{uuid(0)}, false},
+		"without its devices":     {[]gpu.GPU{empty, other}, before, []gpu.UUID{uuid(0)}, true},
+		"another has the place":   {[]gpu.GPU{another, other}, before, []gpu.UUID{uuid(0)}, false},
 		"not in MIG mode":         {[]gpu.GPU{{UUID: uuid(0)}, other}, before, nil, false},
 		"missing from the start":  {[]gpu.GPU{other}, nil, nil, false},
 		"known by the plan alone": {[]gpu.GPU{other}, InstancesOnly([]gpu.UUID{uuid(0)}), []gpu.UUID{uuid(0)}, false},
@@ -166,6 +168,10 @@ func TestInstancesOf(t *testing.T) {
 		}
 		if want := []devices.Instance{{GPU: uuid(0), ID: 3}}; slices.Equal(got[mig(3)], want) != c.device {
 			t.Errorf("%s: the device has %v", name, got[mig(3)])
+		}
+		_, was := c.before[mig(3)]
+		if has, known := InstancesOf(gpu.Inventory{}, got)[mig(3)]; known != was || !slices.Equal(has, got[mig(3)]) {
+			t.Errorf("%s: the next reading knows %v of the device, %t", name, has, known)
 		}
 	}
 }
