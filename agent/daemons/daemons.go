@@ -161,10 +161,10 @@ type Keeper struct {
 	// last is what was wanted of the daemons last. Settled: they were set so without errors.
 	last    []mps.Wanted
 	settled bool
-	// flagged are the daemons that were restarted for their flags, partitioned those that
-	// were for their partitions. A second restart would not help.
-	flagged     map[gpu.UUID]process.ID
-	partitioned map[gpu.UUID]process.ID
+	// flagged are the daemons that were restarted for their flags: a second restart would not help.
+	flagged map[gpu.UUID]process.ID
+	// partitioned are those that were for their partitions.
+	partitioned map[gpu.UUID]repeated
 	// repeated are the daemons that were restarted to repeat their self-test.
 	repeated map[gpu.UUID]repeated
 	// ended is the last server of each GPU whose end was logged.
@@ -177,7 +177,7 @@ type Keeper struct {
 // New returns a Keeper that has asked no daemon yet.
 func New(o Options) *Keeper {
 	return &Keeper{
-		Options: o, flagged: map[gpu.UUID]process.ID{}, partitioned: map[gpu.UUID]process.ID{},
+		Options: o, flagged: map[gpu.UUID]process.ID{}, partitioned: map[gpu.UUID]repeated{},
 		repeated: map[gpu.UUID]repeated{},
 		ended:    map[gpu.UUID]process.ID{}, logged: map[gpu.UUID]logged{}, orders: make(chan Order),
 	}

@@ -206,7 +206,8 @@ func TestFlagsAreCorrected(t *testing.T) {
 	n.says("")
 }
 
-// A daemon with other partitions is restarted once nobody uses it; a second time would not help.
+// A daemon with other partitions is restarted once nobody uses it; a second time would help only if an account could
+// reach it since.
 func TestPartitions(t *testing.T) {
 	n := newNode(t, 1)
 	n.plan.GPUs[0].Threads = plan.Threads{Policy: config.ThreadsPartitioned}
@@ -225,6 +226,21 @@ func TestPartitions(t *testing.T) {
 	if got := n.since(); strings.Count(got, "restart") != 1 {
 		t.Errorf("told %q", got)
 	}
+	for given, want := range map[int]int{1: 1, 3: 1, -1: 2} { // while one is in, each round
+		n.given, n.busy[uuid(0)] = given, true
+		if n.round(); strings.Contains(n.since(), "restart") {
+			t.Error("restarted beside a job")
+		}
+		n.busy[uuid(0)] = false
+		n.round()
+		n.round()
+		if got := n.since(); strings.Count(got, "restart") != want {
+			t.Errorf("given %d: told %q", given, got)
+		}
+	}
+	n.why, n.other = "", false
+	n.round()
+	n.says("")
 }
 
 // What keeps servers from starting is known before a job: from the daemon's log, or from

@@ -159,7 +159,8 @@ func (k *Keeper) restartForFlags(ctx context.Context, g *plan.GPU, s State, has,
 
 // partition gives the GPUs of threads = "partitioned" their static SM partitions, round by
 // round. They end with their control daemon, and are made again before the GPU opens. Where
-// they cannot be had, the GPU is closed.
+// they cannot be had, the GPU is closed. A job can make others by its control daemon's socket, so the
+// GPU stays closed only if a daemon has others that no account could reach.
 func (k *Keeper) partition(
 	ctx context.Context, p *plan.Plan, now map[gpu.UUID]State, deadline time.Duration,
 ) error {
@@ -182,8 +183,9 @@ func (k *Keeper) partitionOne(ctx context.Context, g *plan.GPU, s State, deadlin
 	if s.Otherwise = why; !other {
 		return s
 	}
+	given, before := k.Access.Given(g.UUID), k.partitioned[g.UUID]
 	switch {
-	case daemon == k.partitioned[g.UUID]:
+	case daemon == before.daemon && given >= 0 && given == before.given:
 		s.Otherwise = why + ", although its control daemon was restarted: see its log"
 		return s
 	case !k.idle(ctx, g.UUID):
@@ -195,7 +197,7 @@ func (k *Keeper) partitionOne(ctx context.Context, g *plan.GPU, s State, deadlin
 		return s
 	}
 	k.Log.Info("control daemon restarted for other partitions", "gpu", g.UUID, "pid", r.Checked.PID)
-	k.partitioned[g.UUID] = r.Checked.Process()
+	k.partitioned[g.UUID] = repeated{r.Checked.Process(), given}
 	s.Otherwise, _ = k.Partitions.Have(ctx, g, r.Checked.Process(), deadline)
 	return s
 }

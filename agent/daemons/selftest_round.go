@@ -56,7 +56,7 @@ func (k *Keeper) testServers(ctx context.Context, n *Node, now map[gpu.UUID]Stat
 	}
 }
 
-// repeated is a daemon that was restarted to repeat its self-test. given is as Access says.
+// repeated is a daemon that was restarted because of what a job can bring about, too. given is as Access says.
 type repeated struct {
 	daemon process.ID
 	given  int
