@@ -1,8 +1,6 @@
 package mig
 
 import (
-	"errors"
-	"io/fs"
 	"slices"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -10,7 +8,7 @@ import (
 
 // Owners returns the inventory with the owner of each MIG device, as the GPUs' journals in
 // e.Dir have it. It stays unknown of a device whose place is not known, and where the
-// journals may not be read. A journal that cannot be read otherwise owns nothing.
+// journal cannot be read.
 func (e Executor) Owners(inv gpu.Inventory) gpu.Inventory {
 	inv.GPUs = slices.Clone(inv.GPUs)
 	for i := range inv.GPUs {
@@ -18,14 +16,14 @@ func (e Executor) Owners(inv gpu.Inventory) gpu.Inventory {
 		if len(g.MIGDevices) == 0 {
 			continue
 		}
+		g.MIGDevices = slices.Clone(g.MIGDevices)
 		journal, err := ReadJournal(e.Dir, g.UUID)
-		if errors.Is(err, fs.ErrPermission) {
-			return inv // nor may those of the other GPUs, which are in the same directory
+		if err != nil {
+			continue // it may own any
 		}
 		if journal.Boot != e.Boot {
 			journal.Owned = nil // no instance outlives its boot
 		}
-		g.MIGDevices = slices.Clone(g.MIGDevices)
 		for j := range g.MIGDevices {
 			d := &g.MIGDevices[j]
 			if d.Start == nil {

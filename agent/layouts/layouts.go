@@ -133,6 +133,8 @@ type Layouts struct {
 	ending map[gpu.UUID]string
 	// waits are the GPUs that did not get what is wanted.
 	waits map[gpu.UUID]bool
+	// owners are those that MIG devices were last known to have.
+	owners map[gpu.UUID]gpu.Owner
 	// hang are the changes that were abandoned; each channel gets its end.
 	hang map[gpu.UUID]chan changeEnd
 
@@ -155,7 +157,7 @@ func New(o Options) *Layouts {
 		executor: o.Executor, paths: o.Paths, jobs: o.Jobs, daemons: o.Daemons, metrics: o.Metrics,
 		events: o.Events, log: o.Log, beat: o.Beat,
 		reached: map[gpu.UUID]string{}, ending: map[gpu.UUID]string{}, hang: map[gpu.UUID]chan changeEnd{},
-		unserved: map[mig.Repartition][]api.StatusUnserved{},
+		owners: map[gpu.UUID]gpu.Owner{}, unserved: map[mig.Repartition][]api.StatusUnserved{},
 	}
 	l.executor.Dir, l.executor.Log = o.Paths.State, o.Log
 	l.executor.Release = func(ctx context.Context, _ gpu.UUID, i gpu.Instance) error {
@@ -168,8 +170,21 @@ func New(o Options) *Layouts {
 	return l
 }
 
-// Owned returns an inventory in which the MIG devices that gpuslot made are marked.
-func (l *Layouts) Owned(inv gpu.Inventory) gpu.Inventory { return l.executor.Owners(inv) }
+// Owned returns an inventory in which the MIG devices that gpuslot made are marked. While a journal cannot be read its
+// devices are whose they were, so that their plan stays.
+func (l *Layouts) Owned(inv gpu.Inventory) gpu.Inventory {
+	inv = l.executor.Owners(inv)
+	for _, g := range inv.GPUs {
+		for i := range g.MIGDevices {
+			if d := &g.MIGDevices[i]; d.Owner != "" {
+				l.owners[d.UUID] = d.Owner
+			} else if d.Start != nil {
+				d.Owner = l.owners[d.UUID]
+			}
+		}
+	}
+	return inv
+}
 
 // Leaving are the devices that take no new jobs because they wait to go, or are kept free
 // for waiting work, and why.

@@ -3,6 +3,7 @@ package layouts
 import (
 	"errors"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/modes"
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mig"
@@ -245,4 +247,28 @@ func TestHangs(t *testing.T) {
 			}
 		}
 	})
+}
+
+// While a journal cannot be read, for want of descriptors, whose devices are is as it was, and so is the plan.
+func TestJournalNotRead(t *testing.T) {
+	n := newNode(t, `["1g.5gb*7", "7g.40gb"]`, "")
+	n.job("slot1_1", "1g.5gb@0")
+	n.divide(`"7g.40gb"`, "")
+	n.round()
+	before, inv := n.plan, n.now().Inventory
+	file := mig.JournalFile(n.paths.State, testGPU)
+	if err := errors.Join(os.Rename(file, file+".old"), os.Mkdir(file, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	n.round()
+	if d := plan.Diff(before, n.plan); len(d) > 0 || !slices.Equal(before.Warnings, n.plan.Warnings) {
+		t.Errorf("the plan changes: %v, %q", d, n.plan.Warnings)
+	}
+	if got := n.Owned(inv).GPUs[0].MIGDevices[0]; got.Owner != gpu.Ours || inv.GPUs[0].MIGDevices[0].Owner != "" {
+		t.Errorf("%+v", got)
+	}
+	inv.GPUs[0].MIGDevices[0].UUID = "MIG-99999999-0000-5000-8000-000000000000"
+	if got := n.Owned(inv).GPUs[0].MIGDevices[0]; got.Owner != "" {
+		t.Errorf("a new device: %+v", got)
+	}
 }
