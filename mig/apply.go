@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -24,6 +25,8 @@ type Executor struct {
 	// Release stops gpuslot's own holders of an instance that goes, such as its
 	// control daemon, and must refuse while jobs use it. Nil: there are none.
 	Release func(ctx context.Context, u gpu.UUID, i gpu.Instance) error
+	// Owns tells these holders apart. Nil: there are none.
+	Owns func(s gpu.MIGState, pid int) bool
 	// Publish makes the device nodes of a new instance. Nil: nothing to do.
 	Publish func(ctx context.Context, s gpu.MIGState, i gpu.Instance) error
 	// Reset resets one GPU that no process uses. Nil: a mode that waits for a reset
@@ -106,7 +109,7 @@ func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) (gpu.MIGSta
 	if err != nil {
 		return s, nil, err
 	}
-	return s, steps, e.blocked(ctx, s, steps)
+	return s, steps, e.blocked(ctx, s, steps, nil)
 }
 
 // State reads a GPU with the owners of its instances, and names the holders.
@@ -207,11 +210,14 @@ func (e Executor) open(ctx context.Context, u gpu.UUID) (*change, error) {
 	return c, c.look(ctx)
 }
 
-// blocked tells who uses what the steps would take away.
-func (e Executor) blocked(ctx context.Context, s gpu.MIGState, steps []Step) error {
+// blocked tells who uses what the steps would take away, besides these.
+func (e Executor) blocked(ctx context.Context, s gpu.MIGState, steps []Step, but func(gpu.MIGState, int) bool) error {
 	var errs []error
 	for _, step := range steps {
-		if holders := e.holdersAgainst(ctx, s, step); len(holders) > 0 {
+		holders := slices.DeleteFunc(e.holdersAgainst(ctx, s, step), func(h gpu.Holder) bool {
+			return but != nil && but(s, h.PID)
+		})
+		if len(holders) > 0 {
 			errs = append(errs, BlockedError{GPU: s.UUID, Step: step, Holders: holders, Err: gpu.ErrInUse})
 		}
 	}

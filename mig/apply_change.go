@@ -60,9 +60,12 @@ func (c *change) apply(ctx context.Context, w Wanted) (Outcome, error) {
 	return c.end(ctx, false)
 }
 
-// clear has our own holders of all that goes stopped, then looks whether
+// clear has our own holders of all that goes stopped. It looks before and then whether
 // anybody else uses it: all or nothing.
 func (c *change) clear(ctx context.Context, steps []Step) error {
+	if err := c.e.blocked(ctx, c.now, steps, c.e.Owns); err != nil {
+		return err
+	}
 	for _, step := range steps {
 		i, ok := c.now.At(step.Place)
 		if step.Verb != Destroy || !ok || c.e.Release == nil {
@@ -75,7 +78,7 @@ func (c *change) clear(ctx context.Context, steps []Step) error {
 	if err := c.look(ctx); err != nil {
 		return err
 	}
-	return c.e.blocked(ctx, c.now, steps)
+	return c.e.blocked(ctx, c.now, steps, nil)
 }
 
 // recover ends the change in the journal: on in its direction, else the other way.

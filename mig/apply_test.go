@@ -334,10 +334,12 @@ func TestBlindAfterDeath(t *testing.T) {
 	ends(t, f, e, out, err, ReachedWanted, "", three0)
 }
 
-// TestRelease: our own holders go first, and their refusal stops everything.
+// TestRelease: our own holders go first, if there are no others, and their refusal stops everything.
 func TestRelease(t *testing.T) {
 	f, e := given(t, two0, two2)
 	f.hold(two0, 5)
+	f.hold(two2, 6)
+	e.Owns = func(s gpu.MIGState, pid int) bool { return s.UUID == testGPU && pid == 5 }
 	var released []gpu.Place
 	e.Release = func(_ context.Context, _ gpu.UUID, i gpu.Instance) error {
 		released = append(released, i.Place)
@@ -345,6 +347,11 @@ func TestRelease(t *testing.T) {
 		return map[bool]error{true: errBroken}[i.Place == two2]
 	}
 	out, err := e.Apply(t.Context(), testGPU, on(three0))
+	if ends(t, f, e, out, err, Unchanged, "held by pid 6", two0, two2); len(released) > 0 {
+		t.Errorf("beside another holder, those of %v were stopped", released)
+	}
+	f.s.Instances[1].Holders = nil
+	out, err = e.Apply(t.Context(), testGPU, on(three0))
 	ends(t, f, e, out, err, Unchanged, "stop our own holders of the instance 2g.10gb at 2 (GPU instance 142): broken", two0, two2)
 	out, err = e.Apply(t.Context(), testGPU, on(two2))
 	ends(t, f, e, out, err, ReachedWanted, "", two2)

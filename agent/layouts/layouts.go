@@ -160,6 +160,12 @@ func New(o Options) *Layouts {
 		owners: map[gpu.UUID]gpu.Owner{}, unserved: map[mig.Repartition][]api.StatusUnserved{},
 	}
 	l.executor.Dir, l.executor.Log = o.Paths.State, o.Log
+	l.executor.Owns = func(s gpu.MIGState, pid int) bool {
+		return pid > 0 && slices.ContainsFunc(s.Instances, func(i gpu.Instance) bool {
+			u, ok := i.UUID()
+			return ok && l.daemons.Owns(u, pid)
+		})
+	}
 	l.executor.Release = func(ctx context.Context, _ gpu.UUID, i gpu.Instance) error {
 		u, ok := i.UUID()
 		if !ok {

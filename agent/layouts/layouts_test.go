@@ -123,7 +123,7 @@ func TestStopsDaemons(t *testing.T) {
 	n.gpu.S.Instances[0].Holders = []gpu.Holder{{PID: 77}}
 	n.divide(`"7g.40gb"`, "mig_mps = true\n")
 	n.err = errNo
-	if out := n.round(); out.Made[testGPU] || n.has() != "3g.20gb@4" {
+	if out := n.round(); out.Made[testGPU] || n.has() != "3g.20gb@4" || !strings.Contains(problems(out), "stop our own holders") {
 		t.Errorf("there is %s, %+v", n.has(), out)
 	}
 	n.err = nil
