@@ -103,7 +103,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	})
 	a.layouts = layouts.New(layouts.Options{
 		Executor: o.MIG, Paths: cfg.Paths, Jobs: a.jobs, Daemons: layoutDaemons{a}, Metrics: a.metrics,
-		Events: a.history, Log: a.log, Beat: a.heart.beat,
+		Events: a.history, Evict: func(u gpu.UUID, pids []int) { a.ender.Evict(u, pids) }, Log: a.log, Beat: a.heart.beat,
 	})
 	a.nodes = isolation.New(isolation.Options{
 		Kernel: o.DeviceNodes, Jobs: a.jobs, Processes: a.proc, HTCondor: starter.Users{Node: a.proc},

@@ -206,6 +206,17 @@ func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, cgroups []string) {
 	})
 }
 
+// Evict kills those of these processes that users run outside of jobs.
+func (e *Ender) Evict(u gpu.UUID, pids []int) {
+	var all []process.ID
+	for _, pid := range pids {
+		if p, err := e.Processes.Stat(pid); err == nil { // else it has ended
+			all = append(all, p.ID)
+		}
+	}
+	e.KillOutside(u, all, nil)
+}
+
 // killIn kills all in cgroups of users. Nothing is killed where HTCondor runs, as a service of an account's own.
 func (e *Ender) killIn(u gpu.UUID, cgroups []string) error {
 	daemons, err := e.Users.DaemonCgroups()

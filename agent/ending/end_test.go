@@ -233,7 +233,15 @@ func TestKillOutside(t *testing.T) {
 	}
 	var log strings.Builder
 	n.Log = slog.New(slog.NewTextHandler(&log, nil))
-	n.KillOutside(uuid(0), all, nil)
+	var pids []int
+	for i, p := range all {
+		if i != 4 { // it has another start
+			pids = append(pids, p.PID)
+		}
+	}
+	n.KillOutside(uuid(0), all[4:5], nil)
+	n.Wait()
+	n.Evict(uuid(0), append(pids, 1<<30))
 	n.Wait()
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "was killed") {
 		t.Errorf("logged: %s", got)

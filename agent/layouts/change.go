@@ -104,6 +104,9 @@ func (l *Layouts) change(
 	for probed := begun; ; {
 		select {
 		case e := <-end:
+			if pids := blockers(e.err); len(pids) > 0 {
+				l.evict(u, pids)
+			}
 			return e.out, e.err
 		case <-pace.C:
 		}
@@ -118,4 +121,23 @@ func (l *Layouts) change(
 				"see the kernel log; a driver that hangs needs a reboot", u, changeAbandoned)
 		}
 	}
+}
+
+// blockers are the processes that keep steps from being done, by the errors that an error holds.
+func blockers(err error) (pids []int) {
+	switch e := err.(type) { //nolint:errorlint // each of several is looked at
+	case mig.BlockedError:
+		for _, h := range e.Holders {
+			if h.PID > 0 {
+				pids = append(pids, h.PID)
+			}
+		}
+	case interface{ Unwrap() error }:
+		return blockers(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			pids = append(pids, blockers(one)...)
+		}
+	}
+	return pids
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -138,5 +140,20 @@ func (n *node) begin(t *testing.T, c mig.Change) {
 	file := mig.JournalFile(n.paths.State, testGPU)
 	if err := cmp.Or(err, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o644)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestEvict: who keeps a layout from being changed, and is no job, does not do so for long.
+func TestEvict(t *testing.T) {
+	n := newNode(t, `"3g.20gb@0"`, "")
+	blocked := errors.Join(errors.New("x"), fmt.Errorf("y: %w", mig.BlockedError{Err: gpu.ErrInUse, Holders: []gpu.Holder{{PID: 812}, {Command: "z"}}}))
+	for _, c := range []struct {
+		err  error
+		want []int
+	}{{nil, nil}, {errors.New("x"), nil}, {blocked, []int{812}}} {
+		_, err := n.change(t.Context(), &Node{}, testGPU, func(context.Context, gpu.UUID) (mig.Outcome, error) { return mig.Outcome{}, c.err })
+		if !errors.Is(err, c.err) || !slices.Equal(n.evicted, c.want) {
+			t.Errorf("%v: evicted %v, %v", c.err, n.evicted, err)
+		}
 	}
 }

@@ -52,9 +52,11 @@ func Isolated(p plan.Plan) []gpu.UUID {
 	return all
 }
 
-// ForJobs are the undivided GPUs that jobs share by a plan, some by turns, and nothing else is to use: without those of
-// which the site reserves more than the default, as for a desktop, and none of a node that gpuslot only observes. One
-// that the inventory lacks stays as it was before, since it may be there and not answer. So do all without a plan.
+// ForJobs are the GPUs whose own nodes nobody has a use for outside of jobs: those that jobs share by a plan, some by
+// turns, and those that are given out in MIG devices, whose layout an open node would keep as it is. They are without
+// those of which the site reserves more than the default, as for a desktop, and none of a node that gpuslot only
+// observes. One that the inventory lacks stays as it was before, since it may be there and not answer. So do all
+// without a plan.
 func ForJobs(p plan.Plan, inv gpu.Inventory, before []gpu.UUID) (all []gpu.UUID) {
 	if p.Schema == "" {
 		return before
@@ -65,6 +67,11 @@ func ForJobs(p plan.Plan, inv gpu.Inventory, before []gpu.UUID) (all []gpu.UUID)
 	usual := config.Default().For(p.Host.Name, gpu.GPU{}).ReservedVRAM
 	for _, g := range p.GPUs {
 		if (g.Shared() || g.Elastic) && !g.MIGDevice() && g.Kept.Margin <= usual {
+			all = append(all, g.UUID)
+		}
+	}
+	for _, g := range p.MIG {
+		if !slices.Contains(all, g.UUID) {
 			all = append(all, g.UUID)
 		}
 	}

@@ -49,8 +49,8 @@ func TestForJobs(t *testing.T) {
 		{UUID: "GPU-desktop", Mode: config.ModeMPS, Kept: desktop},
 		{UUID: "GPU-desktop by turns", Mode: config.ModeMPS, Elastic: true, Kept: desktop},
 		{UUID: "MIG-shared", Parent: "GPU-1", Mode: config.ModeMPS, Kept: usual},
-	}}
-	all := []gpu.UUID{"GPU-mps", "GPU-slices", "GPU-turns"}
+	}, MIG: []plan.MIGGPU{{UUID: "GPU-1"}}}
+	all := []gpu.UUID{"GPU-mps", "GPU-slices", "GPU-turns", "GPU-1"}
 	observed := p
 	observed.Observe = true
 	for name, c := range map[string]struct {

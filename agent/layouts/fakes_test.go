@@ -43,6 +43,8 @@ type node struct {
 	// owned is the PID of the control daemon of every MIG device, stopped those that were.
 	owned   int
 	stopped []gpu.UUID
+	// evicted are processes that keep a change from being made.
+	evicted []int
 	probes  int
 	beats   int
 	demand  condor.Demand
@@ -68,6 +70,7 @@ func newNode(t *testing.T, layout, more string) *node {
 		Paths:    config.Paths{State: filepath.Join(dir, "s"), Run: filepath.Join(dir, "r")},
 		Jobs:     n, Daemons: n, Metrics: n, Events: n,
 		Log: slog.New(slog.NewTextHandler(&n.log, nil)), Beat: func() { n.beats++ },
+		Evict: func(_ gpu.UUID, pids []int) { n.evicted = append(n.evicted, pids...) },
 	})
 	n.round()
 	n.round()

@@ -72,7 +72,9 @@ type Options struct {
 	Daemons  Daemons
 	Metrics  Metrics
 	Events   Events
-	Log      *slog.Logger
+	// Evict ends those of these processes that users run outside of jobs: they keep a GPU's layout as it is.
+	Evict func(u gpu.UUID, pids []int)
+	Log   *slog.Logger
 	// Beat notes that the loop is alive. It is called before each step that takes long.
 	Beat func()
 }
@@ -116,6 +118,7 @@ type Layouts struct {
 	daemons   Daemons
 	metrics   Metrics
 	events    Events
+	evict     func(u gpu.UUID, pids []int)
 	log       *slog.Logger
 	beat      func()
 
@@ -155,7 +158,7 @@ type Layouts struct {
 func New(o Options) *Layouts {
 	l := &Layouts{
 		executor: o.Executor, paths: o.Paths, jobs: o.Jobs, daemons: o.Daemons, metrics: o.Metrics,
-		events: o.Events, log: o.Log, beat: o.Beat,
+		events: o.Events, evict: o.Evict, log: o.Log, beat: o.Beat,
 		reached: map[gpu.UUID]string{}, ending: map[gpu.UUID]string{}, hang: map[gpu.UUID]chan changeEnd{},
 		owners: map[gpu.UUID]gpu.Owner{}, unserved: map[mig.Repartition][]api.StatusUnserved{},
 	}

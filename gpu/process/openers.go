@@ -54,6 +54,10 @@ func openersAmong(ctx context.Context, fs FS, left int, fits func(File) bool) (f
 			}
 			continue
 		}
+		if errors.Is(no, ErrDeadThreads) {
+			found = append(found, Opener{PID: pid, Unclear: no.Error()})
+			continue
+		}
 		err = cmp.Or(err, no)
 	}
 	if err != nil {

@@ -45,3 +45,17 @@ func TestOpenersWithManyFiles(t *testing.T) {
 		t.Errorf("after its deadline: %+v", got)
 	}
 }
+
+// TestOpenersWithDeadThreads: a process whose first threads have all ended may have it open, and is named.
+func TestOpenersWithDeadThreads(t *testing.T) {
+	fs := FS{Root: t.TempDir()}
+	const rest = " (job) Z 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 500 0 987654 10 11\n"
+	put(t, filepath.Join(fs.Root, "7/stat"), "7"+rest)
+	for tid := range mostDead {
+		put(t, filepath.Join(fs.Root, fmt.Sprintf("7/task/%d/stat", 7+tid)), fmt.Sprint(7+tid)+rest)
+	}
+	got := Openers(t.Context(), fs, func(File) bool { return false })
+	if len(got) != 1 || got[0].PID != 7 || !strings.Contains(got[0].Unclear, "threads runs") {
+		t.Errorf("%+v", got)
+	}
+}
