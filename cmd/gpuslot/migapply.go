@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpuslot/gpuslot/cmd/gpuslot/given"
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/show"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
@@ -107,10 +108,11 @@ func migApplyCommand(f *flags) *cobra.Command {
 		Use:   "apply",
 		Short: "Bring GPUs to a wanted MIG layout without touching what is in use",
 		Long: `apply changes the MIG mode and the instances of GPUs, one GPU after the other.
-Instances that stay are not touched. Those that somebody uses, or that gpuslot
-did not make, are never destroyed: apply then changes nothing on that GPU and
-says who uses them. If a step fails the former layout is made again. Only the
-GPU whose MIG mode changes is reset, and only while no process uses it.
+Instances that stay are not touched. Those that somebody uses, that gpuslotd
+gave to a job, or that gpuslot did not make, are never destroyed. Then apply
+changes nothing on that GPU and says who has them. If a step fails the former
+layout is made again. Only the GPU whose MIG mode changes is reset, and only
+while no process uses it.
 
 ` + layoutHelp + `
 
@@ -241,7 +243,8 @@ func withExecutor(c *cobra.Command, f *flags, do func(mig.Executor, []gpu.MIGSta
 		return err
 	}
 	err = func() error {
-		e := mig.Executor{Hardware: l.MIG(), Dir: cfg.Paths.State, Boot: boot}
+		hardware := given.New(l.MIG(), f.socket, c.ErrOrStderr())
+		e := mig.Executor{Hardware: hardware, Dir: cfg.Paths.State, Boot: boot}
 		if path, err := exec.LookPath("nvidia-smi"); err == nil {
 			e.Reset = mig.ResetWith(path)
 		}

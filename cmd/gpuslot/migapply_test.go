@@ -1,21 +1,26 @@
 package main
 
 import (
+	"bufio"
+	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
 // TestMIGScripts runs testdata/mig/*.txtar against the real program on a
 // simulated node with an A100 and an H100. "hold GPU GI" puts a process on an
-// instance until the script ends.
+// instance until the script ends. "give SLOT" starts a gpuslotd that has given all that there is to a job.
 func TestMIGScripts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: MIG and modes are root's")
@@ -34,7 +39,7 @@ func TestMIGScripts(t *testing.T) {
 			config := "[paths]\nstate = \"" + filepath.Join(e.WorkDir, "state") + "\"\n"
 			return os.WriteFile(filepath.Join(e.WorkDir, "gpuslot.toml"), []byte(config), 0o644)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"hold": hold},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"hold": hold, "give": give},
 	})
 }
 
@@ -49,4 +54,26 @@ func hold(ts *testscript.TestScript, _ bool, args []string) {
 		_ = p.Wait()
 	})
 	ts.Check(ts.Exec("simgpu", "process", "add", strconv.Itoa(p.Process.Pid), args[0], "100", "10", args[1], "0"))
+}
+
+func give(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(ts.Exec("simgpu", "show"))
+	var s api.Status
+	for _, u := range regexp.MustCompile(`(GPU|MIG)-[0-9a-f-]{36}`).FindAllString(ts.ReadFile("stdout"), -1) {
+		s.GPUs = append(s.GPUs, api.StatusGPU{UUID: u, Jobs: []api.StatusJob{{Slot: args[0]}}})
+	}
+	l, err := net.Listen("unix", ts.MkAbs("agent.sock"))
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = bufio.NewReader(c).ReadString('\n')
+			_ = json.NewEncoder(c).Encode(api.Reply{Version: api.Version, Status: &s})
+			c.Close()
+		}
+	}()
 }

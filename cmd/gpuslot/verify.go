@@ -74,19 +74,16 @@ type verifications []verification
 
 // verifyAll asks the agent for one GPU after the other, and prints which.
 func verifyAll(ctx context.Context, socket string, args []string, progress io.Writer) (verifications, error) {
-	reply, err := api.Call(ctx, socket, api.Request{Op: api.OpStatus})
-	if err == nil && reply.Status == nil {
-		err = errors.New("the agent answered without a status; gpuslot and gpuslotd may be of different versions")
-	}
+	status, err := api.AskStatus(ctx, socket)
 	if err != nil {
 		return nil, err
 	}
 	if len(args) == 1 {
 		v, err := verifyOne(ctx, socket, args[0])
-		return verifications{{indexOf(*reply.Status, v.UUID), v, false}}, err
+		return verifications{{indexOf(status, v.UUID), v, false}}, err
 	}
 	var out verifications
-	for _, g := range reply.Status.GPUs {
+	for _, g := range status.GPUs {
 		v := verification{index: strconv.Itoa(g.Index), Verification: api.Verification{UUID: g.UUID}}
 		switch {
 		case g.Mode != string(config.ModeMPS):
