@@ -177,10 +177,10 @@ is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 .PHONY: test-unit
 test-unit: test-race test-pure
 
-# Some of them wait most of their time.
+# Some of them wait most of their time. Those that take longest start first.
 .PHONY: test-race
 test-race: | tally-there
-	$(GO_TEST) -race -p 4 -timeout 30m $$($(GO) list ./... | grep -v -e /gpuslot/test/ -e '$(is_pure)')
+	$(GO_TEST) -race -p 4 -timeout 30m $$($(GO) list ./mps ./cmd/gpuslot ./agent ./agent/layouts ./systemd ./gpu/nvml ./... | grep -v -e /gpuslot/test/ -e '$(is_pure)')
 
 .PHONY: test-pure
 test-pure: | tally-there

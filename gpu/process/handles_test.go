@@ -114,28 +114,35 @@ func TestHandlesOf(t *testing.T) {
 	}
 }
 
-// TestHandlesOfAThread: a thread may have a table of descriptors of its own.
-func TestHandlesOfAThread(t *testing.T) {
-	zero := deviceOf(t, "/dev/zero")
-	opened, done := make(chan int), make(chan struct{})
-	var open func()
-	open = func() {
+// onThread calls a function on a thread with a table of descriptors of its own, which ends after done. It is never the
+// first thread: that one's table is what /proc shows of the process.
+func onThread(t *testing.T, done chan struct{}, do func()) {
+	t.Helper()
+	ready := make(chan error)
+	var begin func()
+	begin = func() {
 		runtime.LockOSThread() // and never back: the thread ends
 		if unix.Gettid() == os.Getpid() {
-			go open()
+			go begin()
 			<-done
 			return
 		}
-		fd := -1
-		if unix.Unshare(unix.CLONE_FILES) == nil {
-			fd, _ = unix.Open("/dev/zero", unix.O_RDWR, 0)
-		}
-		opened <- fd
+		err := unix.Unshare(unix.CLONE_FILES)
+		do()
+		ready <- err
 		<-done
 	}
-	go open()
+	go begin()
+	if err := <-ready; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHandlesOfAThread: a thread may have a table of descriptors of its own.
+func TestHandlesOfAThread(t *testing.T) {
+	zero, done, fd := deviceOf(t, "/dev/zero"), make(chan struct{}), -1
 	defer close(done)
-	fd := <-opened
+	onThread(t, done, func() { fd, _ = unix.Open("/dev/zero", unix.O_RDWR, 0) })
 	found, _, err := HandlesOf(FS{}, os.Getpid(), 1<<16, of(zero))
 	if err != nil || len(found) != 1 || found[0].FD != fd || found[0].Thread == os.Getpid() {
 		t.Errorf("%+v, %v; it is %d", found, err, fd)
@@ -146,18 +153,8 @@ func TestHandlesOfAThread(t *testing.T) {
 func TestHandlesOfManyTables(t *testing.T) {
 	done := make(chan struct{})
 	defer close(done)
-	alone := make(chan error)
-	for range mostTables + 1 {
-		go func() {
-			runtime.LockOSThread() // and never back: the thread ends
-			alone <- unix.Unshare(unix.CLONE_FILES)
-			<-done
-		}()
-	}
-	for range mostTables + 1 {
-		if err := <-alone; err != nil {
-			t.Fatal(err)
-		}
+	for range mostTables {
+		onThread(t, done, func() {})
 	}
 	for late := time.Now().Add(time.Minute); ; { // the kernel may list fewer while a thread of another test ends
 		_, _, err := HandlesOf(FS{}, os.Getpid(), 1<<16, of(1))
