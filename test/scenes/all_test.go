@@ -5,6 +5,7 @@ package scenes
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,10 +25,20 @@ func TestMain(m *testing.M) {
 // one after the other: a scene begins and ends with a node without jobs.
 func TestScenes(t *testing.T) { playScenes(t, site.Real, exampleNode, All()) }
 
-// TestSimulatedJobs plays what the demo shows with simulated daemons and
-// servers, on one node of two kinds of GPU. The agent has the race detector.
+// endings are the scenes in which jobs, servers or GPUs end badly.
+var endings = []string{"KilledBusy", "OverBudget", "RemovedBusy", "ServerFault", "ServerSuspended"}
+
+func ends(s Scene) bool { return slices.Contains(endings, s.Name) }
+
+// TestSimulatedEndings plays them with simulated daemons and servers, on one node of two kinds of GPU. The agent has the
+// race detector.
+func TestSimulatedEndings(t *testing.T) {
+	playScenes(t, site.Sim, mixedNode, slices.DeleteFunc(All(), func(s Scene) bool { return !ends(s) }))
+}
+
+// TestSimulatedJobs plays the others on another such node.
 func TestSimulatedJobs(t *testing.T) {
-	playScenes(t, site.Sim, mixedNode, All())
+	playScenes(t, site.Sim, mixedNode, slices.DeleteFunc(All(), ends))
 }
 
 // TestDemo plays what "make demo" shows.

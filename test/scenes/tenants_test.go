@@ -23,8 +23,11 @@ func TestTenantsByGroup(t *testing.T) {
 		Config: "[sharing]\ntenancy = \"multi-user\"\ntenant = \"accounting-group\"\n"})
 	must(t, st.WaitAccept(ctx, 1))
 	u := st.Inventory.GPUs[0].UUID
+	cms, endCMS := holdFor(t, st, "cms")
+	lhcb, endLHCB := holdFor(t, st, "lhcb")
 	of := func(group string, lines ...string) job {
-		return job{Seconds: 45, Lines: append(vram(2048, "accounting_group = "+group), lines...)}
+		hold := map[string]string{"cms": cms, "lhcb": lhcb}[group]
+		return job{Hold: hold, Lines: append(vram(2048, "accounting_group = "+group), lines...)}
 	}
 	first, err := st.submitAs(ctx, "alice", of("cms"))
 	must(t, err)
@@ -53,12 +56,14 @@ func TestTenantsByGroup(t *testing.T) {
 	_, err = st.submitAs(ctx, "alice", of("cms", "+RequestGPUThreads = \"half\""))
 	st.Check(err != nil && strings.Contains(err.Error(), "without quotes, such as +RequestGPUThreads = 30"), "half the threads in words are refused at submission: %v", err)
 
+	endCMS()
 	must(t, st.waitJobs(ctx, third, completed))
 	text, err := st.printed(ctx, "bob", third, 0)
 	must(t, err)
 	st.Contains(text, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30", "the environment of a job that asks for 30 %")
 	must(t, st.waitJobs(ctx, other, running))
 	must(t, st.waitTenant(ctx, u, "lhcb"))
+	endLHCB()
 	must(t, st.checkWordyTenant(ctx, t, other))
 	ads, err := st.Run(ctx, "condor_status", "-af", "GPUSlotMPS")
 	must(t, err)
