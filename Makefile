@@ -187,8 +187,8 @@ test-pure: | tally-there
 	$(GO_TEST) -timeout 30m $$($(GO) list ./... | grep '$(is_pure)')
 
 # A node waits for HTCondor much of its time: scenes play on six nodes at once. The
-# other packages run beside them in two lanes of about eight minutes, one package of
-# each lane at a time.
+# other packages run beside them in two lanes of some minutes. Those of the first wait
+# longest, so two of them run at a time.
 LONG := gpu/harness packages pictures
 is_long := /test/\(scenes\|$(subst $(eval ) ,\|,$(strip $(LONG)))\)$$
 
@@ -204,7 +204,7 @@ test-scenes: | tally-there
 
 .PHONY: test-long
 test-long: | tally-there
-	$(NODE_TEST) -p 1 -parallel 4 $(LONG:%=./test/%)
+	$(NODE_TEST) -p 2 -parallel 4 $(LONG:%=./test/%)
 
 .PHONY: test-rest
 test-rest: | tally-there

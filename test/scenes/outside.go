@@ -74,7 +74,7 @@ func outsideJobs(ctx context.Context, st *Stage) (err error) {
 		st.Check(strings.Contains(text, refused) == closed, "account %s opens a shared GPU outside of jobs: %s", who, oneLine(text))
 	}
 	for who, closed := range map[string]bool{user: true, "condor": false, "root": false} {
-		out, err := st.Run(ctx, "sh", "-ec", fmt.Sprintf("in=$(cut -d: -f3- /proc/$(pgrep -xo condor_startd)/cgroup)\n"+
+		out, err := st.Run(ctx, "sh", "-ec", fmt.Sprintf("in=$(sed -n s/^0:://p /proc/$(pgrep -xo condor_startd)/cgroup)\n"+
 			"echo $$ >/sys/fs/cgroup$in/cgroup.procs\nLC_ALL=C setpriv --reuid=%s --clear-groups head -c1 %s 2>&1 || true\n", who, node))
 		if err != nil {
 			return err
