@@ -1,6 +1,7 @@
 package order
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,4 +39,17 @@ func RemoveCgroup(dir string) {
 		}
 	}
 	_ = syscall.Rmdir(dir)
+}
+
+// OwnCgroups is where a node mounts the unified hierarchy, below its directory, if the machine has none.
+func OwnCgroups(dir string) string { return filepath.Join(dir, "cgroup") }
+
+// RemoveDir removes a node's directory. What is mounted there is the machine's whole tree of cgroups, of which nothing
+// may go: then the directory stays.
+func RemoveDir(dir string) error {
+	err := syscall.Unmount(OwnCgroups(dir), syscall.MNT_DETACH)
+	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) { // nothing is mounted, or there
+		return &os.PathError{Op: "unmount", Path: OwnCgroups(dir), Err: err}
+	}
+	return os.RemoveAll(dir)
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/gpuslot/gpuslot/test/faults/order"
 )
 
 // marker is a variable in the environment of all that a part starts.
@@ -19,7 +21,12 @@ func (c *call) endLeftovers() {
 	var dirs []string
 	defer func() {
 		for _, dir := range dirs {
-			_ = os.RemoveAll(dir)
+			if dir == "" {
+				continue
+			}
+			if err := order.RemoveDir(dir); err != nil {
+				c.say("%s stays: %v", dir, err)
+			}
 		}
 	}()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {

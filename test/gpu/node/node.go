@@ -183,8 +183,7 @@ func (n *Node) Stop() error {
 	if n.cgroup != "" {
 		order.RemoveCgroup(n.cgroup)
 	}
-	_ = syscall.Unmount(n.path("cgroup"), 0) // nothing is there where the machine has its own
-	return errors.Join(append(errs, os.RemoveAll(n.dir))...)
+	return errors.Join(append(errs, order.RemoveDir(n.dir))...)
 }
 
 // status is the GPU as the agent sees it.
@@ -234,7 +233,7 @@ func (n *Node) slotCgroup() string {
 	if dir := order.NewCgroup(name); dir != "" {
 		return dir
 	}
-	own := n.path("cgroup")
+	own := order.OwnCgroups(n.dir)
 	if os.Mkdir(own, 0o755) != nil || syscall.Mount("none", own, "cgroup2", 0, "") != nil {
 		return ""
 	}
