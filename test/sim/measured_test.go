@@ -113,7 +113,11 @@ func TestMeasuredDeath(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = syscall.Kill(server, syscall.SIGKILL) })
+		its, err := os.FindProcess(server) // the PID may soon be another's
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = its.Kill() })
 		text, err := os.ReadFile(filepath.Join(d.pipe, "nvidia-cuda-mps-control.pid"))
 		if err != nil {
 			t.Fatal(err)
