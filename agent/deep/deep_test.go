@@ -3,6 +3,7 @@ package deep
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,18 +108,16 @@ func TestRemoveForbidsFirst(t *testing.T) {
 	if err := errors.Join(unix.Mkfifo(file, 0o600), os.Mkdir(filepath.Join(top, "child"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
+	pipe, err := os.OpenFile(file, os.O_RDWR, 0) // open all the time: each write finds a reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
 	ended := make(chan error)
 	go func() { ended <- Remove(context.Background(), top) }()
-	written := ""
-	for len(written) < len("0max") {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		written += string(text)
-	}
-	if written != "0max" {
-		t.Errorf("written: %q", written)
+	written := make([]byte, len("0max"))
+	if _, err := io.ReadFull(pipe, written); err != nil || string(written) != "0max" {
+		t.Errorf("written: %q, %v", written, err)
 	}
 	if err := <-ended; err == nil {
 		t.Error("a directory with a file was removed")
