@@ -124,8 +124,8 @@ tour: tools ## two nodes and all scenes, with NVIDIA's control daemons and with 
 
 # Counts of tests that ran and of those that were skipped (test/tally).
 TALLY := $(abspath $(BIN))/tests
-# lint has all checks of vet. What a test finds on the machine is in no cache, so each runs.
-GO_TEST = $(TALLY)/tally -into $(TALLY)/$@ $(GO) test -vet=off -count=1
+# lint has all checks of vet. What a test finds on the machine is in no cache, so each runs. Some call make.
+GO_TEST = env -u MAKEFLAGS -u MFLAGS $(TALLY)/tally -into $(TALLY)/$@ $(GO) test -vet=off -count=1
 
 # Node images are built beside what computes. Nodes run after it: beside each other they wait, and beside
 # compilers all of them ask again and again.
@@ -175,7 +175,8 @@ is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 
 # Packages below test/ boot nodes and run by themselves.
 .PHONY: test-unit
-test-unit: test-race test-pure
+test-unit: | tally-there
+	@$(MAKE) --no-print-directory -j2 test-race test-pure
 
 # Some of them wait most of their time. Those that take longest start first.
 .PHONY: test-race
@@ -196,7 +197,7 @@ is_long := /test/\(scenes\|$(subst $(eval ) ,\|,$(strip $(LONG)))\)$$
 test-node: | tally-there
 	@$(MAKE) --no-print-directory -j3 test-scenes test-long test-rest
 
-NODE_TEST = env -u MAKEFLAGS -u MFLAGS $(GO_TEST) -timeout 60m
+NODE_TEST = $(GO_TEST) -timeout 60m
 
 .PHONY: test-scenes
 test-scenes: | tally-there

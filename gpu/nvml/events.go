@@ -103,7 +103,8 @@ func (e *ears) listen(ctx context.Context, tell func(gpu.Event), state func(List
 			again.Reset(lookAgain)
 			if !looking { // a look that hangs is not followed by another
 				looking = true
-				all.Go(func() { send(ctx, found, e.look(len(heard))) })
+				known := len(heard)
+				all.Go(func() { send(ctx, found, e.look(known)) })
 			}
 		case devices := <-found:
 			looking = false
