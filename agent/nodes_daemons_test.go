@@ -25,7 +25,8 @@ func (n *nodesAgent) daemonsIn(cgroup string) {
 		PID: proctree.Startd, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: cgroup})
 }
 
-// wantDaemons wants what may be opened of MIG's nodes in the cgroup of HTCondor's daemons; "none" without a rule about them.
+// wantDaemons wants what may be opened of MIG's nodes in the cgroup of HTCondor's daemons; "none" without a rule about
+// them.
 func (n *nodesAgent) wantDaemons(rule string) {
 	n.t.Helper()
 	got := "none"

@@ -16,7 +16,8 @@ import (
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
-// closedToUsers are the GPUs whose nodes users' programs outside of jobs do not open, by their numbers; none without a rule.
+// closedToUsers are the GPUs whose nodes users' programs outside of jobs do not open, by their numbers; none without a
+// rule.
 func (n *nodesAgent) closedToUsers() string {
 	n.kernel.mu.Lock()
 	defer n.kernel.mu.Unlock()
@@ -46,7 +47,8 @@ func (n *nodesAgent) wantClosedToUsers(when, want string) {
 }
 
 // TestSharedGPUsOfUsers: the nodes of undivided GPUs that jobs share are closed to HTCondor's daemons and to users'
-// programs outside of jobs, not those of whole GPUs, nor of one that a desktop uses. That follows a reload, and stands while the agent restarts.
+// programs outside of jobs, not those of whole GPUs, nor of one that a desktop uses. That follows a reload, and stands
+// while the agent restarts.
 func TestSharedGPUsOfUsers(t *testing.T) {
 	of := func(n int, text string) string { return fmt.Sprintf("[gpu.%q]\n%s\n", uuid(n), text) }
 	n, _ := undivided(t, "")
@@ -128,8 +130,8 @@ func TestSharedGPUsWithoutBPF(t *testing.T) {
 	}
 }
 
-// TestUsersBeforeReady: an agent has closed shared GPUs to users' services before it starts a control daemon, and before
-// it says that it is ready: cron and at start after that.
+// TestUsersBeforeReady: an agent has closed shared GPUs to users' services before it starts a control daemon, and
+// before it says that it is ready: cron and at start after that.
 func TestUsersBeforeReady(t *testing.T) {
 	n, _ := undivided(t, "")
 	n.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslot", UID: uint32(os.Getuid())})

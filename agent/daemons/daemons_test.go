@@ -206,8 +206,8 @@ func TestFlagsAreCorrected(t *testing.T) {
 	n.says("")
 }
 
-// A daemon with other partitions is restarted once nobody uses it; a second time would help only if an account could
-// reach it since.
+// TestPartitions: gpuslotd restarts a daemon with other partitions when no job uses it. It does so again only if an
+// account had access to the daemon since.
 func TestPartitions(t *testing.T) {
 	n := newNode(t, 1)
 	n.plan.GPUs[0].Threads = plan.Threads{Policy: config.ThreadsPartitioned}

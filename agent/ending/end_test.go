@@ -258,7 +258,8 @@ func TestKillOutside(t *testing.T) {
 	}
 }
 
-// TestKillIn: all that an account has in sessions and services is killed at once, and nothing where HTCondor runs there.
+// TestKillIn: all that an account has in sessions and services is killed at once, and nothing where HTCondor runs
+// there.
 func TestKillIn(t *testing.T) {
 	const slice = "/user.slice/user-1000.slice"
 	for name, c := range map[string]struct {
@@ -290,8 +291,8 @@ func TestKillIn(t *testing.T) {
 	}
 }
 
-// TestKillsDelayNoSample: the kernel does not say where processes are that are to be killed. The sample goes on, one look is under way
-// however many samples ask, and the processes are killed as soon as it is said.
+// TestKillsDelayNoSample: the kernel does not say where processes are that are to be killed. The sample goes on, one
+// look is under way however many samples ask, and the processes are killed as soon as it is said.
 func TestKillsDelayNoSample(t *testing.T) {
 	n := newNode(t)
 	s := n.starter(100, "slot1_1")

@@ -66,8 +66,8 @@ func (n *node) lists(u gpu.UUID, minor int) {
 	}
 }
 
-// wantOutside wants the same rule on the cgroups of HTCondor's daemons and of users: MIG's nodes closed or not, and GPUs'
-// nodes. Without either it wants none.
+// wantOutside wants the same rule on the cgroups of HTCondor's daemons and of users: MIG's nodes closed or not, and
+// GPUs' nodes. Without either it wants none.
 func (n *node) wantOutside(when string, mig bool, minors ...uint32) {
 	n.t.Helper()
 	n.wantOn(append([]string{condorService}, starter.UserCgroups...), when, mig, minors...)
@@ -144,8 +144,8 @@ func TestSharedBesideMIG(t *testing.T) {
 	}
 }
 
-// TestSharedGPUsOfDaemons: where jobs may run in the cgroup of HTCondor's daemons without asking for their start, nothing
-// is closed there, also by a rule of an earlier agent. A job that is seen there takes the rule away.
+// TestSharedGPUsOfDaemons: where jobs may run in the cgroup of HTCondor's daemons without asking for their start,
+// nothing is closed there, also by a rule of an earlier agent. A job that is seen there takes the rule away.
 func TestSharedGPUsOfDaemons(t *testing.T) {
 	n := withGPUs(t, 1)
 	together, silent := sharing(1), sharing(1)
@@ -211,8 +211,8 @@ func TestSharedGPUThatIsNotListed(t *testing.T) {
 	}
 }
 
-// TestSharedGPUsOfASession: where HTCondor runs below a user's cgroup its jobs keep their GPUs, also when it comes there
-// later, or a job does.
+// TestSharedGPUsOfASession: where HTCondor runs below a user's cgroup its jobs keep their GPUs, also when it comes
+// there later, or a job does.
 func TestSharedGPUsOfASession(t *testing.T) {
 	n := withGPUs(t, 1)
 	session := starter.UserCgroups[0] + "/session.scope"

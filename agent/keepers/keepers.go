@@ -8,9 +8,9 @@
 // and is listed no more. Or it is listed itself, and has more open files of the node than one program opens. Without
 // proof no job answers.
 //
-// Outside of jobs nobody has a reason to have files of the driver there. While something is kept, or NVML lists a
-// process after its end, who has them open for several looks keeps it, whichever account that is. So does who
-// has files that hold others.
+// Outside of jobs no program needs files of the driver on such a GPU. While memory is kept, or NVML lists a process
+// after its end, a process that has them open for several looks keeps it, whatever its account is. So does one that
+// has files which hold others.
 //
 // Start at Watch, which judges what Finder sees.
 package keepers
@@ -62,8 +62,8 @@ func New(looks Looks, runs func(process.ID) bool) *Watch {
 }
 
 // provenAfter is how many looks in a row must show a keeper: a program may close one file just before the other. After
-// sliceAfter looks with one in the sessions and services of an account, all of these count: one may come after the
-// other there without end. Nobody is a keeper any more after clearAfter samples without.
+// sliceAfter looks with one in the sessions and services of an account, all of these count: new processes may take
+// its place without end. After clearAfter samples without a keeper, the memory counts as the device's own.
 const (
 	provenAfter = 3
 	sliceAfter  = 30
@@ -80,52 +80,59 @@ type keeping struct {
 	ended bool
 	// jobs are those on the device.
 	jobs map[starter.Starter]*holding
-	// clear is for how many samples in a row nobody seemed to keep it.
+	// clear counts the samples in a row that show no keeper.
 	clear int
 }
 
 // kept says that somebody outside of jobs may keep something.
 func (k *keeping) kept() bool { return k.more > 0 || k.ended }
 
-// strangers is what the looks outside of jobs show.
-type strangers struct {
-	look  deep.Looking[Held]
-	under bool // way
-	held  Held
-	known bool
-	// seen are in how many looks in a row each process had such files, and slices some process of each slice.
-	seen   map[process.ID]int
-	slices map[string]int
-}
-
-// take waits for the look under way, and counts who is in it.
-func (s *strangers) take(wait time.Duration) {
-	if !s.under {
-		return
-	}
-	held, done := s.look.Within(wait)
-	if !done {
-		return
-	}
-	seen, all := map[process.ID]int{}, map[string]int{}
-	for _, p := range held.Holders {
-		if seen[p.ID] = s.seen[p.ID] + 1; p.Slice != "" {
-			all[p.Slice] = s.slices[p.Slice] + 1
-		}
-	}
-	*s = strangers{held: held, known: true, seen: seen, slices: all}
-}
-
-// clear says that the last look was complete and found nobody.
-func (s *strangers) clear() bool { return s.known && s.held.Err == nil && len(s.held.Holders) == 0 }
-
-// holding is what the looks at some processes show.
-type holding struct {
+// looked is what a look that is made again and again shows.
+type looked struct {
 	look  deep.Looking[Held]
 	under bool // way
 	// held is the last answer; known says that there is one.
 	held  Held
 	known bool
+}
+
+// take waits for the look under way, and says whether it has an answer.
+func (l *looked) take(wait time.Duration) bool {
+	if !l.under {
+		return false
+	}
+	held, done := l.look.Within(wait)
+	if done {
+		l.under, l.known, l.held = false, true, held
+	}
+	return done
+}
+
+// strangers is what the looks outside of jobs show.
+type strangers struct {
+	looked
+	// seen are in how many looks in a row each process had such files, and slices some process of each slice.
+	seen   map[process.ID]int
+	slices map[string]int
+}
+
+// count counts the holders in a new answer.
+func (s *strangers) count() {
+	seen, all := map[process.ID]int{}, map[string]int{}
+	for _, p := range s.held.Holders {
+		if seen[p.ID] = s.seen[p.ID] + 1; p.Slice != "" {
+			all[p.Slice] = s.slices[p.Slice] + 1
+		}
+	}
+	s.seen, s.slices = seen, all
+}
+
+// clear says that the last look was complete and found no holder.
+func (s *strangers) clear() bool { return s.known && s.held.Err == nil && len(s.held.Holders) == 0 }
+
+// holding is what the looks at some processes show.
+type holding struct {
+	looked
 	// with are the listed processes whose open files each holder had, in how many looks it was seen to keep.
 	with map[process.ID]map[process.ID]bool
 	seen map[process.ID]int
@@ -136,19 +143,6 @@ type holding struct {
 // clear says that the last look was complete and found no process that may keep memory.
 func (h *holding) clear() bool {
 	return h.known && h.held.Err == nil && !slices.ContainsFunc(h.held.Holders, Holder.May) && len(h.proven) == 0
-}
-
-// take waits for the look under way, and says whether it has an answer.
-func (h *holding) take(wait time.Duration) bool {
-	if !h.under {
-		return false
-	}
-	held, done := h.look.Within(wait)
-	if !done {
-		return false
-	}
-	h.under, h.known, h.held = false, true, held
-	return true
 }
 
 // judge finds the keepers by a new answer. Listed are the PIDs that NVML lists anywhere, here those on this device.
@@ -200,7 +194,7 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 			}
 		}
 	}
-	before, kept := w.on, false
+	before, kept, processes := w.on, false, slices.Collect(maps.Keys(ids))
 	w.on = map[GPU]*keeping{}
 	for _, g := range gpus {
 		k := before[g]
@@ -210,15 +204,17 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 		w.on[g] = k
 		d, _ := snap.Device(g.Device)
 		k.take(&d)
-		k.ask(w.looks, g.UUID, running, slices.Collect(maps.Keys(ids)))
+		k.ask(w.looks, g.UUID, running, processes)
 		kept = kept || k.kept()
 	}
 	if !kept {
 		w.outside = strangers{}
 	} else if !w.outside.under {
-		w.outside.look, w.outside.under = w.looks.OutsideJobs(slices.AppendSeq(spared, maps.Keys(ids))), true
+		w.outside.look, w.outside.under = w.looks.OutsideJobs(append(spared, processes...)), true
 	}
-	w.outside.take(wait)
+	if w.outside.take(wait) {
+		w.outside.count()
+	}
 	for g, k := range w.on {
 		d, _ := snap.Device(g.Device)
 		here := map[process.ID]bool{}

@@ -56,8 +56,8 @@ func TestTimesOfAChange(t *testing.T) {
 	})
 }
 
-// TestUnfinished: a change that an agent or "mig apply" left waits for jobs on all that one of its layouts lacks, before
-// it is ended first and before the next one. Meanwhile no job comes there.
+// TestUnfinished: a change that an agent or "mig apply" left waits for jobs on all that one of its layouts lacks,
+// before it is ended first and before the next one. Meanwhile no job comes there.
 func TestUnfinished(t *testing.T) {
 	for _, known := range []bool{false, true} { // the agent is new, or knows of the change
 		n := newNode(t, `"3g.20gb@4, 1g.5gb@0, 1g.5gb@1"`, "")

@@ -175,8 +175,8 @@ func TestFoundInMIGMode(t *testing.T) {
 	}
 }
 
-// TestLeavesWhatIsNotPlanned: what the plan divides stays, whatever else it does. What it does not divide goes, though it
-// divides another GPU.
+// TestLeavesWhatIsNotPlanned: what the plan divides stays, whatever else it does. What it does not divide goes, though
+// it divides another GPU.
 func TestLeavesWhatIsNotPlanned(t *testing.T) {
 	for _, planned := range []gpu.UUID{testGPU, "GPU-00000001-0000-4000-8000-000000000000"} {
 		n := newNode(t, `"3g.20gb@4"`, "")

@@ -254,8 +254,9 @@ func TestHiddenHoldsNobody(t *testing.T) {
 	}
 }
 
-// TestKeepersOutsideOfJobs: who has files of the driver outside of jobs is killed after three looks, while memory is kept
-// or a process is listed after its end. Where one follows the other in the services of an account, all of these are.
+// TestKeepersOutsideOfJobs: who has files of the driver outside of jobs is killed after three looks, while memory is
+// kept or a process is listed after its end. Where one follows the other in the services of an account, all of these
+// are.
 func TestKeepersOutsideOfJobs(t *testing.T) {
 	const slice = "/user.slice/user-1001.slice"
 	for _, ended := range []bool{false, true} {

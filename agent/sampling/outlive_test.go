@@ -31,8 +31,8 @@ func readAlone(device gpu.UUID, p gpu.DeviceProcess) gpu.Reading {
 	return r
 }
 
-// TestAdoptedProcess: a process that was sampled in its job, and that the service manager of its account then took out of
-// it, is ended after the job as every other that a user runs outside of jobs.
+// TestAdoptedProcess: a process that was sampled in its job, and that the service manager of its account then took out
+// of it, is ended after the job as every other that a user runs outside of jobs.
 func TestAdoptedProcess(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -122,8 +122,8 @@ func TestKeptOnMIGDevice(t *testing.T) {
 	}
 }
 
-// TestPIDOfAnEndedProcess: a job whose process got the PID of one that the driver lists after its end is not held for what that one
-// has on another GPU.
+// TestPIDOfAnEndedProcess: a job whose process got the PID of one that the driver lists after its end is not held for
+// what that one has on another GPU.
 func TestPIDOfAnEndedProcess(t *testing.T) {
 	n := newNode(t, 2)
 	n.readings[0] = reading(uuid(0), uses(201, 100))

@@ -42,8 +42,8 @@ func TestOfUser(t *testing.T) {
 	}
 }
 
-// TestOfUserBesideDaemons: what users' code leaves in the cgroup of HTCondor's daemons is a user's own. What a startd or a
-// starter runs there is not, nor are HTCondor's other daemons and programs of the system elsewhere.
+// TestOfUserBesideDaemons: what users' code leaves in the cgroup of HTCondor's daemons is a user's own. What a startd
+// or a starter runs there is not, nor are HTCondor's other daemons and programs of the system elsewhere.
 func TestOfUserBesideDaemons(t *testing.T) {
 	f := newFakeProc(t)
 	s := f.starter(100, "slot1_1")

@@ -363,7 +363,8 @@ func TestWallLeavesOthers(t *testing.T) {
 	j.want("/dev/zero", closed)
 }
 
-// TestDetach: a program that has ended is no error and does not keep the others; one that is attached nowhere is an error.
+// TestDetach: a program that has ended is no error and does not keep the others; one that is attached nowhere is an
+// error.
 func TestDetach(t *testing.T) {
 	j := newJail(t)
 	if err := (Kernel{}).Put(j.slice, j.rule()); err != nil {

@@ -60,8 +60,8 @@ var endings = []string{"KilledBusy", "OverBudget", "RemovedBusy", "ServerFault",
 
 func ends(s Scene) bool { return slices.Contains(endings, s.Name) }
 
-// TestSimulatedEndings plays them with simulated daemons and servers, on one node of two kinds of GPU. The agent has the
-// race detector.
+// TestSimulatedEndings plays them with simulated daemons and servers, on one node of two kinds of GPU. The agent has
+// the race detector.
 func TestSimulatedEndings(t *testing.T) {
 	playScenes(t, site.Sim, mixedNode, slices.DeleteFunc(All(), func(s Scene) bool { return !ends(s) }))
 }
