@@ -93,7 +93,7 @@ func (p Proc) named(s gpu.MIGState) gpu.MIGState {
 // cannot be read, somebody unknown may hold one.
 func (p Proc) nodes(minor, gi int) (found map[uint64]bool, unclear []gpu.Holder) {
 	found = map[uint64]bool{}
-	all, err := devices.Proc(p).Read()
+	all, err := devices.Proc{Root: p.Root}.Read()
 	if err != nil && !errors.Is(err, devices.ErrNoCapabilities) { // a driver without this interface has none
 		unclear = []gpu.Holder{{Command: err.Error()}}
 	}

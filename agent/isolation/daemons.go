@@ -50,11 +50,11 @@ func mayClose(p string) error {
 func (n *Nodes) OpenOutside() error {
 	n.turn.Lock()
 	defer n.turn.Unlock()
-	if n.kernel == nil || n.opened && !ruled(n.allDaemons()) {
+	if n.kernel == nil || n.opened && len(n.above) == 0 && !ruled(n.allDaemons()) {
 		return nil
 	}
 	daemons, err := n.htcondor.DaemonCgroups()
-	errs := []error{err}
+	errs := []error{err, n.closeGraphics(daemons, nil, nil)}
 	for _, p := range append(daemons, starter.UserCgroups...) {
 		if dir, err := starter.CgroupAt(filepath.Join(n.root, p)); err == nil && p != "/" {
 			errs = append(errs, n.openDaemonCgroup(dir))

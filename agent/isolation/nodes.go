@@ -1,12 +1,13 @@
 // Package isolation lets a job open the device nodes of its own MIG devices and of no other.
 // HTCondor hides other GPUs from jobs, not the siblings on the same one. What runs outside the
 // cgroups of jobs, as a job's account, opens none of them. Nor do users' programs there open
-// undivided GPUs that jobs share.
+// undivided GPUs that jobs share. Neither these nor jobs open the nodes for graphics of such GPUs.
 //
 // Start at Nodes. A job's supervisor asks before the job's program runs: Starts says whether
 // it may, CloseAtStart puts the job's rule on its slice. Round does so for jobs without a
 // supervisor, and takes the rules of ended jobs back. outside.go closes nodes in the
-// cgroups of HTCondor's daemons and of users, daemons.go opens them; state.go has what is known.
+// cgroups of HTCondor's daemons and of users, daemons.go opens them; graphics.go closes nodes to all
+// jobs; state.go has what is known.
 package isolation
 
 import (
@@ -77,8 +78,8 @@ type Options struct {
 	Log       *slog.Logger
 	// Arrived are the starters that came since it was called last; nil where nothing looks.
 	Arrived func(now time.Time) ([]starter.Starter, error)
-	// Proc is /proc, Root the mount of cgroup v2.
-	Proc, Root string
+	// Proc is /proc, Sys /sys where empty, Root the mount of cgroup v2.
+	Proc, Sys, Root string
 }
 
 // Conditions are what the rules rest on now.
@@ -157,8 +158,10 @@ type Nodes struct {
 	open    string
 	// opened: no rule of an earlier agent is left on one of them.
 	opened bool
-	// spared are the accounts that open all nodes there; turn guards them.
+	// spared are the accounts that open all nodes there, above the rules on the services of these daemons
+	// (graphics.go), nil while those of an earlier agent may be there; turn guards both.
 	spared []uint32
+	above  map[starter.Cgroup]devices.Rule
 }
 
 // heldNodes is the rule of one slice, for a job or for a login to it.
@@ -184,7 +187,7 @@ type nodesJob struct {
 func New(o Options) *Nodes {
 	return &Nodes{
 		kernel: o.Kernel, jobs: o.Jobs, processes: o.Processes, htcondor: o.HTCondor, metrics: o.Metrics, log: o.Log,
-		proc: devices.Proc{Root: o.Proc}, root: o.Root, wake: make(chan struct{}, 1),
+		proc: devices.Proc{Root: o.Proc, Sys: o.Sys}, root: o.Root, wake: make(chan struct{}, 1),
 		by: map[starter.Cgroup]heldNodes{}, reasons: map[process.ID]string{},
 		daemons: map[starter.Cgroup]daemonCgroup{},
 		others:  others{arrived: o.Arrived},
@@ -223,7 +226,7 @@ func (n *Nodes) Wake() {
 	}
 }
 
-// Round closes nodes to what runs outside of jobs, holds the jobs of the table to theirs, and says which are late.
+// Round closes nodes to what runs outside of jobs and to all jobs, holds the jobs of the table to theirs, and says which are late.
 func (n *Nodes) Round(c Conditions, now time.Time) {
 	n.drop()
 	around := outside{n, c}

@@ -64,12 +64,20 @@ func (n outside) close(r devices.Rule) error {
 	if err != nil && !errors.Is(err, devices.ErrUnknown) {
 		return err
 	}
+	graphics, no := n.proc.Graphics(n.now.ForJobs)
+	if no != nil {
+		return no
+	}
 	daemons, no := n.htcondor.DaemonCgroups()
 	err = errors.Join(err, no)
-	if r.Closed = closed; r.Empty() {
+	spared := n.spare()
+	n.turn.Lock()
+	err = errors.Join(err, n.closeGraphics(daemons, graphics, spared))
+	n.turn.Unlock()
+	if r.Closed = append(closed, graphics...); r.Empty() {
 		return err
 	}
-	r.Spared = n.spare()
+	r.Spared = spared
 	switch {
 	case r.Major != 0 || n.now.asksFirst():
 		for _, p := range daemons {

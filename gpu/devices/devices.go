@@ -3,8 +3,8 @@
 // in /dev/nvidia-caps; who cannot open both cannot compute there. The package
 // reads the driver's numbers of them (Read), decides which of them a job may
 // open (Capabilities.Rule, pure), and lets the kernel hold a cgroup to it
-// (Kernel). A rule can close the nodes of whole GPUs, too (Nodes). It knows
-// nothing of jobs, and leaves every other device alone. Start at Rule.
+// (Kernel). A rule can close the nodes of whole GPUs (Nodes) and those for graphics
+// (Graphics), too. It knows nothing of jobs, and leaves every other device alone. Start at Rule.
 package devices
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// Errors of Rule, Read and Nodes.
+// Errors of Rule, Read, Nodes and Graphics.
 var (
 	// ErrNoCapabilities: the driver is not loaded, or makes no such nodes.
 	ErrNoCapabilities = errors.New("the driver has no MIG capabilities in /proc")
@@ -52,10 +52,10 @@ type Capabilities struct {
 	GPUs map[gpu.UUID]int
 }
 
-// Node is the device node of an undivided GPU: /dev/nvidiaN.
+// Node is a device node of a GPU: /dev/nvidiaN, or one for graphics, /dev/dri/renderDN.
 type Node struct{ Major, Minor uint32 }
 
-// frontend is the major of these nodes (NV_MAJOR_DEVICE_NUMBER in nv.h of open-gpu-kernel-modules).
+// frontend is the major of /dev/nvidiaN (NV_MAJOR_DEVICE_NUMBER in nv.h of open-gpu-kernel-modules).
 const frontend = 195
 
 // Rule is which device nodes may not be opened: those of MIG but for the job's
@@ -139,10 +139,10 @@ func ranges(minors []uint32) []Range {
 	return out
 }
 
-// Proc is where the driver tells of its nodes.
+// Proc is where the driver and the kernel tell of nodes.
 type Proc struct {
-	// Root is /proc where empty.
-	Root string
+	// Root is /proc where empty, Sys /sys.
+	Root, Sys string
 }
 
 func (p Proc) path(name string) string { return filepath.Join(cmp.Or(p.Root, "/proc"), name) }
@@ -161,34 +161,81 @@ func (p Proc) Read() (Capabilities, error) {
 	if text, err = p.read("driver/nvidia-caps/mig-minors"); err != nil {
 		return Capabilities{}, err
 	}
-	gpus, err := p.gpus()
+	listed, err := p.gpus()
+	gpus := map[gpu.UUID]int{}
+	for u, its := range listed {
+		gpus[u] = its.minor
+	}
 	return Capabilities{Major: major, Minors: parseMinors(text), GPUs: gpus}, err
 }
 
 // Nodes are those of undivided GPUs. Errors match ErrUnknown where the driver does not list a GPU; the nodes of the
 // others come with it. Other errors show nothing of the driver.
 func (p Proc) Nodes(gpus []gpu.UUID) ([]Node, error) {
-	numbers, err := p.gpus()
+	listed, err := p.gpus()
 	if err != nil {
 		return nil, err
 	}
 	var nodes []Node
 	var errs []error
 	for _, u := range gpus {
-		minor, ok := numbers[u]
+		its, ok := listed[u]
 		if !ok {
 			errs = append(errs, fmt.Errorf("GPU %s: %w", u, ErrUnknown))
 			continue
 		}
-		nodes = append(nodes, Node{frontend, uint32(minor)})
+		nodes = append(nodes, Node{frontend, uint32(its.minor)})
 	}
-	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Minor, b.Minor) })
-	return nodes, errors.Join(errs...)
+	return sorted(nodes), errors.Join(errs...)
 }
 
-// gpus are the numbers of the GPUs by which the driver calls them; none where it is not loaded.
-func (p Proc) gpus() (map[gpu.UUID]int, error) {
-	gpus := map[gpu.UUID]int{}
+// Graphics are the nodes for graphics of GPUs that the driver lists, /dev/dri/renderDN and /dev/dri/cardN; none
+// where nvidia_drm is not loaded. By the driver's source they give VRAM, too, which NVML lists for no process.
+func (p Proc) Graphics(gpus []gpu.UUID) ([]Node, error) {
+	listed, err := p.gpus()
+	if err != nil {
+		return nil, err
+	}
+	var nodes []Node
+	for _, u := range gpus {
+		its, ok := listed[u]
+		if !ok {
+			continue // Nodes says so
+		}
+		dir := filepath.Join(cmp.Or(p.Sys, "/sys"), "bus/pci/devices", its.bus, "drm")
+		found, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, one := range found {
+			text, err := os.ReadFile(filepath.Join(dir, one.Name(), "dev"))
+			if Lacks(err) {
+				return nil, err
+			}
+			if node, ok := parseNode(text); ok { // otherwise it is gone
+				nodes = append(nodes, node)
+			}
+		}
+	}
+	return sorted(nodes), nil
+}
+
+func sorted(nodes []Node) []Node {
+	slices.SortFunc(nodes, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(a.Major, b.Major), cmp.Compare(a.Minor, b.Minor))
+	})
+	return nodes
+}
+
+// listing is a GPU as the driver lists it: the number in the name of its node, and its place on the PCI bus.
+type listing struct {
+	minor int
+	bus   string
+}
+
+// gpus are those that the driver lists; none where it is not loaded.
+func (p Proc) gpus() (map[gpu.UUID]listing, error) {
+	gpus := map[gpu.UUID]listing{}
 	dirs, err := os.ReadDir(p.path("driver/nvidia/gpus"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -200,7 +247,7 @@ func (p Proc) gpus() (map[gpu.UUID]int, error) {
 		}
 		// Otherwise the GPU is gone; Rule and Nodes say so for whom it matters.
 		if u, minor, ok := parseInformation(text); ok {
-			gpus[u] = minor
+			gpus[u] = listing{minor, dir.Name()}
 		}
 	}
 	return gpus, nil

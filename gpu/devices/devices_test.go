@@ -144,6 +144,38 @@ func TestNodes(t *testing.T) {
 	})
 }
 
+// TestGraphics: the nodes for graphics of a GPU are those that the kernel names at its place on the bus, sorted; what
+// the driver does not list has none.
+func TestGraphics(t *testing.T) {
+	const gone gpu.UUID = "GPU-00000000-0000-4000-8000-000000000000"
+	p := driverProc(t)
+	p.Sys = t.TempDir()
+	listed, err := p.gpus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"renderD129": "226:129\n", "card1": "226:1\n", "by-path": "", "card1-DP-1": "226"} {
+		dir := filepath.Join(p.Sys, "bus/pci/devices", listed[gpuB].bus, "drm", name)
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "dev"), []byte(text), 0o444)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		gpus []gpu.UUID
+		want []Node
+	}{"none": {}, "without": {gpus: []gpu.UUID{gpuA}}, "all": {gpus: []gpu.UUID{gone, gpuB, gpuA}, want: []Node{{226, 1}, {226, 129}}}} {
+		got, err := p.Graphics(c.gpus)
+		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v %s", name, err, diff)
+		}
+	}
+	proctree.WithoutDescriptors(t, func() {
+		if got, err := p.Graphics([]gpu.UUID{gpuB}); len(got) > 0 || !Lacks(err) {
+			t.Errorf("without descriptors: %v, %v", got, err)
+		}
+	})
+}
+
 // TestEqual: rules that differ in one thing are not one rule, and one that closes nothing is empty.
 func TestEqual(t *testing.T) {
 	all := []Rule{{}, {Major: 509}, {Major: 509, MIG: Range{1, 2}}, {Major: 509, Own: []Range{{1, 1}}}, {Spared: []uint32{0}},

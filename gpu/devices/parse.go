@@ -70,3 +70,11 @@ func parseInformation(text []byte) (u gpu.UUID, minor int, ok bool) {
 	}
 	return u, minor, u != "" && minor >= 0
 }
+
+// parseNode reads the file dev of a device in /sys: "226:128".
+func parseNode(text []byte) (Node, bool) {
+	first, second, _ := strings.Cut(strings.TrimSpace(string(text)), ":")
+	major, no := strconv.ParseUint(first, 10, 12)
+	minor, err := strconv.ParseUint(second, 10, maxMinorBits)
+	return Node{uint32(major), uint32(minor)}, no == nil && err == nil
+}

@@ -82,6 +82,14 @@ func outsideJobs(ctx context.Context, st *Stage) (err error) {
 		st.Check(strings.Contains(out.Stdout, refused) == closed,
 			"%s's program in the cgroup of HTCondor's daemons opens a shared GPU: %s", who, oneLine(out.Stdout))
 	}
+	// gpuslotd closes nodes for graphics to jobs by a rule on that service.
+	const of = "sed -n 's/^0::\\(.*[.]service\\/\\).*/\\1/p' /proc/$(pgrep -xo %s)/cgroup\n"
+	out, err := st.Run(ctx, "sh", "-ec", fmt.Sprintf(of+of, "condor_startd", "simjob"))
+	if err != nil {
+		return err
+	}
+	services := strings.Fields(out.Stdout)
+	st.Check(len(services) == 2 && services[0] == services[1], "HTCondor's daemons and jobs run below one service: %q", services)
 	text, err := st.ReadFile(ctx, "/run/user/"+uid+"/client")
 	if err != nil {
 		return err

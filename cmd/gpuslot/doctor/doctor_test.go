@@ -460,4 +460,11 @@ func TestOpenRenders(t *testing.T) {
 	if got := openRenders(sys, dev); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+	v2 := filepath.Join(sys, "fs/cgroup/cgroup.controllers")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(v2), 0o755), os.WriteFile(v2, nil, 0o444)); err != nil {
+		t.Fatal(err)
+	}
+	if got := openRenders(sys, dev); len(got) > 0 {
+		t.Errorf("with cgroups of version 2: %q", got)
+	}
 }

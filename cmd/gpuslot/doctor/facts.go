@@ -117,8 +117,12 @@ func gatherFacts(ctx context.Context, n Node) facts {
 	return got
 }
 
-// openRenders are the nodes for graphics of NVIDIA's driver that all accounts can open.
+// openRenders are the nodes for graphics of NVIDIA's driver that all accounts can open. With cgroups of version 2
+// gpuslotd closes those of shared GPUs.
 func openRenders(sys, dev string) (open []string) {
+	if _, err := os.Stat(filepath.Join(sys, "fs/cgroup/cgroup.controllers")); err == nil {
+		return nil
+	}
 	found, _ := filepath.Glob(filepath.Join(sys, "class/drm/*/device/driver")) // the pattern is a good one
 	for _, link := range found {
 		driver, err := os.Readlink(link)

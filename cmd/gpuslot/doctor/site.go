@@ -180,7 +180,7 @@ func checkRenders(f facts) []Finding {
 		return found
 	}
 	if len(f.renders) == 0 {
-		return fine(check, "not all accounts can open a node for graphics of NVIDIA's driver")
+		return fine(check, "not all jobs can open a node for graphics of a shared GPU")
 	}
 	return []Finding{{Warning, check, "all accounts can open " + strings.Join(f.renders, ", "),
 		"Jobs and logins may take VRAM by them, by the driver's source: no limit holds, and NVML lists no process.",
@@ -210,8 +210,8 @@ func checkOutside(f facts) []Finding {
 		return fine(check, "neither logins to jobs nor file transfer plugins in Python")
 	}
 	return []Finding{{Note, check, "users' code can run outside the job's cgroup, by " + strings.Join(ways, ", "),
-		"No limit holds there: VRAM of undivided GPUs is open to such code. " +
-			"gpuslotd closes the device nodes of MIG devices to it, unless gpuslot status warns.",
+		"No limit holds there, and whole GPUs are open to such code. " +
+			"gpuslotd closes the device nodes of shared GPUs and of MIG devices to it, unless gpuslot status warns.",
 		strings.Join(do, "; ")}}
 }
 
