@@ -1,14 +1,9 @@
 package ending
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"path"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +16,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -127,6 +121,24 @@ func killIf(pid int, right func() bool) error {
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }
 
+// killing is who is looked at and killed: what computes beside MPS of a job, or on a GPU outside of all jobs.
+type killing struct {
+	of  starter.Starter
+	gpu gpu.UUID
+}
+
+// once does this in the background, unless it still does. A sample does not wait: where a process is, which is asked
+// again before it is killed, the kernel may take long to say. A kind has one thread at a time.
+func (e *Ender) once(kind killing, do func()) {
+	if _, busy := e.kills.LoadOrStore(kind, struct{}{}); busy {
+		return
+	}
+	e.ends.Go(func() {
+		defer e.kills.Delete(kind)
+		do()
+	})
+}
+
 // Punish does what the site wants done with a job that broke a rule. HTCondor
 // hears of it first, then the job's clients go: a program that meets their
 // end may itself end before the hold is there, and its supervisor must know.
@@ -175,102 +187,6 @@ func (e *Ender) Punish(ctx context.Context, f rules.Finding) {
 			e.EndClients(ctx, s.GPU, []int{s.PID}, f.Starter)
 		}
 	})
-}
-
-// EndOutside ends MPS clients that are of no job. Those that connect again are in the next sample.
-func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
-	if _, busy := e.outside.LoadOrStore(u, struct{}{}); busy {
-		return
-	}
-	e.Log.Warn("users' own processes, outside of jobs, are ended as MPS clients", "gpu", u, "pids", pids)
-	e.ends.Go(func() {
-		defer e.outside.Delete(u)
-		e.EndClients(ctx, u, pids, starter.Starter{})
-	})
-}
-
-// KillOutside kills processes of users that are no MPS clients and of no job. No neighbour suffers from
-// that. Those that come again are in the next sample. It also kills all in cgroups of users at once: there one
-// process follows the other.
-func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, cgroups []string) {
-	e.once(killing{gpu: u}, func() {
-		for _, p := range all {
-			e.killOutside(u, p)
-		}
-		if len(cgroups) == 0 {
-			return
-		}
-		if err := e.killIn(u, cgroups); err != nil {
-			e.Log.Error("users' own processes, outside of jobs, were not killed", "gpu", u, "cgroups", cgroups, "err", err)
-		}
-	})
-}
-
-// Evict kills those of these processes that users run outside of jobs.
-func (e *Ender) Evict(u gpu.UUID, pids []int) {
-	var all []process.ID
-	for _, pid := range pids {
-		if p, err := e.Processes.Stat(pid); err == nil { // else it has ended
-			all = append(all, p.ID)
-		}
-	}
-	e.KillOutside(u, all, nil)
-}
-
-// killIn kills all in cgroups of users. Nothing is killed where HTCondor runs, as a service of an account's own.
-func (e *Ender) killIn(u gpu.UUID, cgroups []string) error {
-	daemons, err := e.Users.DaemonCgroups()
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(daemons, func(d string) bool { return strings.HasPrefix(d+"/", starter.UserCgroups[0]+"/") }) {
-		return fmt.Errorf("HTCondor runs in %s", starter.UserCgroups[0])
-	}
-	for _, cgroup := range cgroups {
-		f, no := os.OpenFile(path.Join(cmp.Or(e.Root, "/sys/fs/cgroup"), cgroup, "cgroup.kill"), os.O_WRONLY, 0)
-		if errors.Is(no, os.ErrNotExist) {
-			continue // it has none, or the kernel is older than 5.14
-		}
-		if no == nil {
-			e.Log.Warn("all that an account runs outside of jobs is killed", "gpu", u, "cgroup", cgroup)
-			_, no = f.WriteString("1")
-			no = errors.Join(no, f.Close())
-		}
-		err = errors.Join(err, no)
-	}
-	return err
-}
-
-// killing is who is looked at and killed: what computes beside MPS of a job, or on a GPU outside of all jobs.
-type killing struct {
-	of  starter.Starter
-	gpu gpu.UUID
-}
-
-// once does this in the background, unless it still does. A sample does not wait: where a process is, which is asked
-// again before it is killed, the kernel may take long to say. A kind has one thread at a time.
-func (e *Ender) once(kind killing, do func()) {
-	if _, busy := e.kills.LoadOrStore(kind, struct{}{}); busy {
-		return
-	}
-	e.ends.Go(func() {
-		defer e.kills.Delete(kind)
-		do()
-	})
-}
-
-func (e *Ender) killOutside(u gpu.UUID, p process.ID) {
-	err := killIf(p.PID, func() bool {
-		_, its := e.Jobs.StarterOf(p.PID)
-		now, _ := e.Processes.Stat(p.PID)
-		return !its && e.Users.OfUser(p.PID) && now.Shows(p)
-	})
-	switch {
-	case err == nil:
-		e.Log.Warn("a user's own process, outside of jobs, was killed", "gpu", u, "pid", p.PID)
-	case !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, unix.ESRCH):
-		e.Log.Error("a user's own process, outside of jobs, was not killed", "gpu", u, "pid", p.PID, "err", err)
-	}
 }
 
 // TakeBack ends the connections that jobs made to GPUs that their slots do not have. The

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -186,108 +185,6 @@ func TestEndOfAnotherAccount(t *testing.T) {
 	without := n.starter(101, "slot1_2")
 	if _, err := n.End(t.Context(), starter.Caller{UID: 1000, PID: 4000, Hook: true, Starter: without}); err != nil {
 		t.Errorf("a starter without a GPU: %v", err)
-	}
-}
-
-// TestEndOutside: clients of no job end, also when they come again, and a job's stay.
-func TestEndOutside(t *testing.T) {
-	n := newNode(t)
-	for range 2 {
-		n.clients = []int{300, 301, 302}
-		n.EndOutside(t.Context(), uuid(0), []int{300, 302})
-		n.Wait()
-		if !slices.Equal(n.clients, []int{301}) {
-			t.Errorf("clients: %v", n.clients)
-		}
-	}
-}
-
-// TestKillOutside: a user's process outside of jobs is killed. Nothing is done to a process that a job
-// has by now, to one of root's, to one that came with a PID of the sample, and to a service's.
-func TestKillOutside(t *testing.T) {
-	n := newNode(t)
-	n.admit(n.starter(100, "slot1_1"))
-	const session = "/user.slice/user-1000.slice/session-1.scope"
-	var all []process.ID
-	var sleeps []*exec.Cmd
-	for i, is := range []proctree.Process{
-		{Cgroup: session, UID: 1000},
-		{Cgroup: proctree.CgroupOf("slot1_1"), UID: 1000},
-		{Cgroup: session, UID: 1000, Parent: 100},
-		{Cgroup: session, UID: 0},
-		{Cgroup: session, UID: 1000},
-		{Cgroup: "/system.slice/dcgm.service", UID: 1000},
-	} {
-		c := exec.Command("sleep", "1000")
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _, _ = c.Process.Kill(), c.Wait() }()
-		is.PID, is.Comm, is.Parent = c.Process.Pid, "sleep", max(is.Parent, 1)
-		n.proc.Add(is)
-		id := process.ID{PID: is.PID, Started: proctree.StartOf(is.PID)}
-		if i == 4 {
-			id.Started--
-		}
-		all, sleeps = append(all, id), append(sleeps, c)
-	}
-	var log strings.Builder
-	n.Log = slog.New(slog.NewTextHandler(&log, nil))
-	var pids []int
-	for i, p := range all {
-		if i != 4 { // it has another start
-			pids = append(pids, p.PID)
-		}
-	}
-	n.KillOutside(uuid(0), all[4:5], nil)
-	n.Wait()
-	n.Evict(uuid(0), append(pids, 1<<30))
-	n.Wait()
-	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "was killed") {
-		t.Errorf("logged: %s", got)
-	}
-	_ = sleeps[0].Process.Signal(syscall.SIGTERM)
-	if _ = sleeps[0].Wait(); sleeps[0].ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("the user's process: %v", sleeps[0].ProcessState)
-	}
-	for i, c := range sleeps[1:] {
-		_ = c.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
-		if _ = c.Wait(); c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
-			t.Errorf("process %d of the list: %v", i+1, c.ProcessState)
-		}
-	}
-}
-
-// TestKillIn: all that an account has in sessions and services is killed at once, and nothing where HTCondor runs
-// there.
-func TestKillIn(t *testing.T) {
-	const slice = "/user.slice/user-1000.slice"
-	for name, c := range map[string]struct {
-		daemons string
-		want    string
-	}{
-		"HTCondor elsewhere":     {"/system.slice/condor.service", "1"},
-		"HTCondor in that slice": {"/user.slice/user-1000.slice/user@1000.service/condor.service", ""},
-		"in another account's":   {"/user.slice/user-10001.slice/session-1.scope", ""},
-	} {
-		n := newNode(t)
-		n.proc.Add(proctree.Process{PID: 9, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: c.daemons})
-		var log strings.Builder
-		n.Log = slog.New(slog.NewTextHandler(&log, nil))
-		file := filepath.Join(n.Root, slice, "cgroup.kill")
-		n.KillOutside(uuid(0), nil, []string{slice}) // it has none, which is no error
-		n.Wait()
-		if strings.Contains(log.String(), "cgroup.kill") {
-			t.Errorf("%s: %s", name, &log)
-		}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		n.KillOutside(uuid(0), nil, []string{slice})
-		n.Wait()
-		if got, _ := os.ReadFile(file); string(got) != c.want || (c.want == "") != strings.Contains(log.String(), "HTCondor runs in") {
-			t.Errorf("%s: wrote %q, logged %s", name, got, &log)
-		}
 	}
 }
 

@@ -60,6 +60,8 @@ type Starters interface {
 type Users interface {
 	// OfUser says whether a process runs in a session or a service of a user, outside of all jobs.
 	OfUser(pid int) bool
+	// AccountOf is the real account of a process; not Known of root's and the agent's.
+	AccountOf(pid int) (starter.Account, error)
 	// DaemonCgroups are those of HTCondor's daemons.
 	DaemonCgroups() ([]string, error)
 }
@@ -93,8 +95,9 @@ type Options struct {
 	Events       Events
 	Metrics      Metrics
 	Log          *slog.Logger
-	// Root is where cgroups are mounted.
-	Root string
+	// Root is where cgroups are mounted, FUSE where the kernel lists file systems of users: /sys/fs/fuse/connections
+	// where empty.
+	Root, FUSE string
 	// MPS says whether a GPU of the plan has a control daemon.
 	MPS func(gpu.UUID) bool
 	// LinkHolds shows supervisors that HTCondor is to hold a job.
@@ -111,11 +114,14 @@ type Ender struct {
 	punished sync.Map
 	outside  sync.Map
 	kills    sync.Map
+	mu       sync.Mutex
+	// killed are how often each process outside of jobs was killed.
+	killed map[process.ID]int
 }
 
 // New returns an Ender.
 func New(o Options) *Ender {
-	return &Ender{Options: o, turns: turns{by: map[starter.Starter]*turn{}}}
+	return &Ender{Options: o, turns: turns{by: map[starter.Starter]*turn{}}, killed: map[process.ID]int{}}
 }
 
 // Forget drops what is known of a job that has ended.

@@ -226,7 +226,8 @@ func (n *Nodes) Wake() {
 	}
 }
 
-// Round closes nodes to what runs outside of jobs and to all jobs, holds the jobs of the table to theirs, and says which are late.
+// Round closes nodes to what runs outside of jobs and to all jobs, holds the jobs of the table to theirs, and says
+// which are late.
 func (n *Nodes) Round(c Conditions, now time.Time) {
 	n.drop()
 	around := outside{n, c}

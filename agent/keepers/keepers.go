@@ -62,11 +62,11 @@ func New(looks Looks, runs func(process.ID) bool) *Watch {
 }
 
 // provenAfter is how many looks in a row must show a keeper: a program may close one file just before the other. After
-// sliceAfter looks with one in the sessions and services of an account, all of these count: new processes may take
-// its place without end. After clearAfter samples without a keeper, the memory counts as the device's own.
+// placeAfter looks with one in a place, all of the account there counts: new processes may follow it without end. After
+// clearAfter samples without a keeper, the memory counts as the device's own.
 const (
 	provenAfter = 3
-	sliceAfter  = 30
+	placeAfter  = 30
 	clearAfter  = 3
 )
 
@@ -111,20 +111,20 @@ func (l *looked) take(wait time.Duration) bool {
 // strangers is what the looks outside of jobs show.
 type strangers struct {
 	looked
-	// seen are in how many looks in a row each process had such files, and slices some process of each slice.
+	// seen are in how many looks in a row each process had such files, and places some process of each place.
 	seen   map[process.ID]int
-	slices map[string]int
+	places map[process.Place]int
 }
 
 // count counts the holders in a new answer.
 func (s *strangers) count() {
-	seen, all := map[process.ID]int{}, map[string]int{}
+	seen, places := map[process.ID]int{}, map[process.Place]int{}
 	for _, p := range s.held.Holders {
-		if seen[p.ID] = s.seen[p.ID] + 1; p.Slice != "" {
-			all[p.Slice] = s.slices[p.Slice] + 1
+		if seen[p.ID] = s.seen[p.ID] + 1; p.Place.Cgroup != "" {
+			places[p.Place] = s.places[p.Place] + 1
 		}
 	}
-	s.seen, s.slices = seen, all
+	s.seen, s.places = seen, places
 }
 
 // clear says that the last look was complete and found no holder.
@@ -304,9 +304,9 @@ func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 	}
 }
 
-// Outside are the processes outside of all jobs that keep something of a device, and the cgroups of all that an account
-// runs in sessions and services, where one keeper follows the other.
-func (w *Watch) Outside(g GPU) (found []process.ID, all []string) {
+// Outside are the processes outside of all jobs that keep something of a device, and the places where one keeper
+// follows the other.
+func (w *Watch) Outside(g GPU) (found []process.ID, places []process.Place) {
 	if k := w.on[g]; k == nil || !k.kept() {
 		return nil, nil
 	}
@@ -314,11 +314,11 @@ func (w *Watch) Outside(g GPU) (found []process.ID, all []string) {
 		if w.outside.seen[p.ID] >= provenAfter {
 			found = append(found, p.ID)
 		}
-		if w.outside.slices[p.Slice] >= sliceAfter && !slices.Contains(all, p.Slice) {
-			all = append(all, p.Slice)
+		if w.outside.places[p.Place] >= placeAfter && !slices.Contains(places, p.Place) {
+			places = append(places, p.Place)
 		}
 	}
-	return found, all
+	return found, places
 }
 
 // keep notes who keeps memory.

@@ -29,8 +29,8 @@ type Finder struct {
 // Outside of jobs it has any node of the driver open, or files that hold open files.
 type Holder struct {
 	process.ID
-	// Slice is the cgroup of all sessions and services of its account; empty if it is in none, or in a job.
-	Slice string
+	// Place is where it runs outside of jobs.
+	Place process.Place
 	// With are the listed processes that share its open files: it is a fork of theirs. Own: no listed process
 	// has one of its files. One that called cuInit, and made no context, is such a process, too. Unknown: that cannot
 	// be seen (the kernel may have no kcmp).
@@ -109,9 +109,9 @@ func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 				!(starter.Users{Node: k.Node}).OfUser(pid) {
 				continue
 			}
-			slice := k.slice(pid)
+			place := k.placeOf(pid)
 			if its, _ := l.handles(pid, holds); len(its) > 0 && l.Runs(s.ID) {
-				out.Holders = append(out.Holders, Holder{ID: s.ID, Slice: slice})
+				out.Holders = append(out.Holders, Holder{ID: s.ID, Place: place})
 			}
 		}
 		out.Err = l.err
@@ -119,17 +119,23 @@ func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 	})
 }
 
-// slice is the cgroup that has all sessions and services of an account, for a process there, but not root's:
-// "/user.slice/user-1000.slice".
-func (k Finder) slice(pid int) string {
+// placeOf is where a user runs a process outside of jobs. It is empty in root's sessions, and where HTCondor's daemons
+// run.
+func (k Finder) placeOf(pid int) process.Place {
 	in, _ := k.UnifiedCgroup(pid) // one that has ended is nowhere
+	a, _ := starter.Users{Node: k.Node}.AccountOf(pid)
+	for _, p := range starter.UserCgroups[1:] {
+		if a.Known && strings.HasPrefix(in+"/", p+"/") {
+			return process.Place{Cgroup: p, UID: a.UID}
+		}
+	}
 	below, is := strings.CutPrefix(in, starter.UserCgroups[0]+"/")
 	name, _, _ := strings.Cut(below, "/")
 	uid := strings.TrimSuffix(strings.TrimPrefix(name, "user-"), ".slice")
 	if !is || uid == "0" || name != "user-"+uid+".slice" {
-		return ""
+		return process.Place{}
 	}
-	return starter.UserCgroups[0] + "/" + name
+	return process.Place{Cgroup: starter.UserCgroups[0] + "/" + name}
 }
 
 // among looks at some processes.

@@ -106,29 +106,39 @@ func TestOutsideJobs(t *testing.T) {
 	if !done || held.Err != nil {
 		t.Fatalf("%t, %v", done, held.Err)
 	}
-	got := map[int]string{}
+	got := map[int]process.Place{}
 	for _, h := range held.Holders {
-		got[h.PID] = h.Slice
+		got[h.PID] = h.Place
 	}
-	if want := map[int]string{301: slice, 302: slice, 303: "", 304: ""}; !maps.Equal(got, want) {
+	if want := map[int]process.Place{301: {Cgroup: slice}, 302: {Cgroup: slice}, 303: {Cgroup: "/system.slice/cron.service", UID: 1001}, 304: {}}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
 
-// TestSlice: the cgroup of an account's sessions and services, not root's.
-func TestSlice(t *testing.T) {
+// TestPlaceOf: all that an account has in sessions and services, not root's, or what it has in the cgroup of cron or at.
+func TestPlaceOf(t *testing.T) {
 	f := proctree.New(t)
 	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}}
-	for i, c := range []struct{ cgroup, want string }{
-		{"/user.slice/user-1001.slice/session-4.scope", "/user.slice/user-1001.slice"},
-		{"/user.slice/user-1001.slice", "/user.slice/user-1001.slice"},
-		{"/user.slice/user-0.slice/session-1.scope", ""}, {"/user.slice", ""}, {"/user.slice/other", ""},
-		{"/system.slice/cron.service", ""}, {proctree.CgroupOf("slot1_1"), ""},
+	for i, c := range []struct {
+		cgroup string
+		uid    uint32
+		want   process.Place
+	}{
+		{"/user.slice/user-1001.slice/session-4.scope", 1001, process.Place{Cgroup: "/user.slice/user-1001.slice"}},
+		{"/user.slice/user-1001.slice/user@1001.service/x", 100001, process.Place{Cgroup: "/user.slice/user-1001.slice"}},
+		{"/user.slice/user-1001.slice", 1001, process.Place{Cgroup: "/user.slice/user-1001.slice"}},
+		{"/user.slice/user-0.slice/session-1.scope", 1001, process.Place{}}, {"/user.slice", 1001, process.Place{}}, {"/user.slice/other", 1001, process.Place{}},
+		{"/system.slice/cron.service", 1001, process.Place{Cgroup: "/system.slice/cron.service", UID: 1001}},
+		{"/system.slice/atd.service/x", 1002, process.Place{Cgroup: "/system.slice/atd.service", UID: 1002}},
+		{"/system.slice/cron.service", 0, process.Place{}}, {"/system.slice/cron.service-x", 1001, process.Place{}}, {proctree.CgroupOf("slot1_1"), 1001, process.Place{}},
 	} {
-		f.Add(proctree.Process{PID: 300 + i, Parent: 1, Comm: "x", UID: 1001, Cgroup: c.cgroup})
-		if got := k.slice(300 + i); got != c.want {
-			t.Errorf("%s: %q, want %q", c.cgroup, got, c.want)
+		f.Add(proctree.Process{PID: 300 + i, Parent: 1, Comm: "x", UID: c.uid, Cgroup: c.cgroup})
+		if got := k.placeOf(300 + i); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.cgroup, got, c.want)
 		}
+	}
+	if got := k.placeOf(999); got != (process.Place{}) {
+		t.Errorf("one that has ended: %+v", got)
 	}
 }
 

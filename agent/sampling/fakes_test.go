@@ -56,8 +56,8 @@ type fakeNode struct {
 	log       bytes.Buffer
 	clock     time.Time
 	loop      *Loop
-	// cgroupKills are the cgroups in which all were to be killed.
-	cgroupKills []string
+	// placeKills are the places in which all were to be killed.
+	placeKills []process.Place
 	// outsideKills are all processes that were to be killed.
 	outsideKills []int
 }
@@ -145,8 +145,8 @@ func (n *fakeNode) EndOutside(_ context.Context, u gpu.UUID, pids []int) {
 	n.ends[u] = append(n.ends[u], pids...)
 }
 
-func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID, cgroups []string) {
-	n.cgroupKills = append(n.cgroupKills, cgroups...)
+func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID, places []process.Place) {
+	n.placeKills = append(n.placeKills, places...)
 	if n.kills == nil {
 		n.kills = map[gpu.UUID][]int{}
 	}

@@ -87,8 +87,8 @@ type Punisher interface {
 	Punish(ctx context.Context, f rules.Finding)
 	// EndOutside ends MPS clients that are of no job.
 	EndOutside(ctx context.Context, u gpu.UUID, pids []int)
-	// KillOutside kills processes of users that are no MPS clients and of no job, and all in cgroups of users.
-	KillOutside(u gpu.UUID, all []process.ID, cgroups []string)
+	// KillOutside kills processes of users that are no MPS clients and of no job, and all in places of users.
+	KillOutside(u gpu.UUID, all []process.ID, places []process.Place)
 }
 
 // Events are kept for operators; history.Writer is the real one.
@@ -230,12 +230,12 @@ func (l *Loop) Round(ctx context.Context) {
 	for i := range n.Plan.GPUs {
 		g := &n.Plan.GPUs[i]
 		clients, others := outside(n, snap, g, ofUser)
-		keepers, cgroups := l.keepers.Outside(keptOn(g))
+		keepers, places := l.keepers.Outside(keptOn(g))
 		if len(clients) > 0 {
 			l.Punisher.EndOutside(ctx, g.UUID, clients)
 		}
-		if others = append(others, keepers...); len(others)+len(cgroups) > 0 {
-			l.Punisher.KillOutside(g.UUID, others, cgroups)
+		if others = append(others, keepers...); len(others)+len(places) > 0 {
+			l.Punisher.KillOutside(g.UUID, others, places)
 		}
 	}
 	l.looks.note(snap)

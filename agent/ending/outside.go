@@ -1,0 +1,195 @@
+package ending
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/agent/deep"
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/process"
+)
+
+// EndOutside ends MPS clients that are of no job. Those that connect again are in the next sample.
+func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
+	if _, busy := e.outside.LoadOrStore(u, struct{}{}); busy {
+		return
+	}
+	e.Log.Warn("users' own processes, outside of jobs, are ended as MPS clients", "gpu", u, "pids", pids)
+	e.ends.Go(func() {
+		defer e.outside.Delete(u)
+		e.EndClients(ctx, u, pids, starter.Starter{})
+	})
+}
+
+// KillOutside kills processes of users that are no MPS clients and of no job. No neighbour suffers from
+// that. Those that come again are in the next sample. It also kills all in places of users at once: there one
+// process follows the other.
+func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, places []process.Place) {
+	e.once(killing{gpu: u}, func() {
+		for _, p := range all {
+			e.killOutside(u, p)
+		}
+		for _, place := range places {
+			if err := e.killIn(u, place); err != nil {
+				e.Log.Error("users' own processes, outside of jobs, were not killed", "gpu", u, "cgroup", place.Cgroup,
+					"err", err)
+			}
+		}
+	})
+}
+
+// Evict kills those of these processes that users run outside of jobs.
+func (e *Ender) Evict(u gpu.UUID, pids []int) {
+	var all []process.ID
+	for _, pid := range pids {
+		if p, err := e.Processes.Stat(pid); err == nil { // else it has ended
+			all = append(all, p.ID)
+		}
+	}
+	e.KillOutside(u, all, nil)
+}
+
+// abortAfter is how often a process is killed before the file systems of its account end.
+const abortAfter = 10
+
+// killOutside kills a process if a user runs it outside of jobs. One that waits for an answer of its own file
+// system (FUSE) ends when that does.
+func (e *Ender) killOutside(u gpu.UUID, p process.ID) {
+	err := killIf(p.PID, func() bool {
+		now, _ := e.Processes.Stat(p.PID)
+		return e.ofUser(p.PID) && now.Shows(p)
+	})
+	switch {
+	case errors.Is(err, os.ErrProcessDone) || errors.Is(err, unix.ESRCH):
+	case err != nil:
+		e.Log.Error("a user's own process, outside of jobs, was not killed", "gpu", u, "pid", p.PID, "err", err)
+	default:
+		switch kills := e.count(p); {
+		case kills == 1:
+			e.Log.Warn("a user's own process, outside of jobs, was killed", "gpu", u, "pid", p.PID)
+		case kills%abortAfter == 0:
+			e.abort(u, p)
+		}
+	}
+}
+
+// count says how often a process was killed. Those that have ended are forgotten.
+func (e *Ender) count(p process.ID) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.killed, func(other process.ID, _ int) bool {
+		now, err := e.Processes.Stat(other.PID)
+		return err != nil || !now.Shows(other)
+	})
+	e.killed[p]++
+	return e.killed[p]
+}
+
+// ofUser says whether a user runs a process outside of jobs.
+func (e *Ender) ofUser(pid int) bool {
+	_, its := e.Jobs.StarterOf(pid)
+	return !its && e.Users.OfUser(pid)
+}
+
+// abort ends the file systems (FUSE) of the account of a process that no signal ended. What of the account waits for
+// them, also in jobs, gets an error: whoever has the account can end them as well.
+func (e *Ender) abort(u gpu.UUID, p process.ID) {
+	a, err := e.Users.AccountOf(p.PID)
+	if now, no := e.Processes.Stat(p.PID); err != nil || no != nil || !now.Shows(p) || !a.Known {
+		return // it has ended
+	}
+	root := cmp.Or(e.FUSE, "/sys/fs/fuse/connections")
+	all, err := os.ReadDir(root)
+	ended := 0
+	for _, one := range all {
+		dir := path.Join(root, one.Name())
+		var st unix.Stat_t
+		if no := unix.Stat(dir, &st); no != nil || st.Uid != a.UID {
+			continue // it has ended, or is another's
+		}
+		if no := write(path.Join(dir, "abort"), "1"); no == nil {
+			ended++
+		} else if !errors.Is(no, os.ErrNotExist) {
+			err = errors.Join(err, no)
+		}
+	}
+	e.Log.Error("a user's own process, outside of jobs, stays after it was killed: file systems of its account were ended",
+		"gpu", u, "pid", p.PID, "uid", a.UID, "ended", ended, "err", err)
+}
+
+// killIn kills all that users run in a place. Nothing is killed where HTCondor runs, as a service of an account's own.
+func (e *Ender) killIn(u gpu.UUID, p process.Place) error {
+	daemons, err := e.Users.DaemonCgroups()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(daemons, func(d string) bool { return strings.HasPrefix(d+"/", starter.UserCgroups[0]+"/") }) {
+		return fmt.Errorf("HTCondor runs in %s", starter.UserCgroups[0])
+	}
+	dir := path.Join(cmp.Or(e.Root, "/sys/fs/cgroup"), p.Cgroup)
+	if p.UID != 0 {
+		e.Log.Warn("all that an account runs outside of jobs is killed", "gpu", u, "cgroup", p.Cgroup, "uid", p.UID)
+		return e.killFrozen(dir, p.UID)
+	}
+	err = write(path.Join(dir, "cgroup.kill"), "1")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it has ended, or the kernel is older than 5.14
+	}
+	if err == nil {
+		e.Log.Warn("all that an account runs outside of jobs is killed", "gpu", u, "cgroup", p.Cgroup)
+	}
+	return err
+}
+
+// freezes is how long a cgroup may take to freeze: a process that no signal ends does not.
+const freezes = time.Second
+
+// killFrozen kills what an account runs in a cgroup, while nothing there can start a process.
+func (e *Ender) killFrozen(dir string, uid uint32) (err error) {
+	if err := write(path.Join(dir, "cgroup.freeze"), "1"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, write(path.Join(dir, "cgroup.freeze"), "0")) }()
+	for end := time.Now().Add(freezes); time.Now().Before(end); {
+		events, no := os.ReadFile(path.Join(dir, "cgroup.events"))
+		if no != nil {
+			return no
+		}
+		if strings.Contains(string(events), "frozen 1") {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	pids, err := deep.Inside(dir)
+	for _, pid := range pids {
+		no := killIf(pid, func() bool {
+			a, _ := e.Users.AccountOf(pid)
+			return a == starter.Account{UID: uid, Known: true} && e.ofUser(pid)
+		})
+		if no != nil && !errors.Is(no, os.ErrProcessDone) && !errors.Is(no, unix.ESRCH) {
+			err = errors.Join(err, fmt.Errorf("kill %d: %w", pid, no))
+		}
+	}
+	return err
+}
+
+// write writes a word into a file of the kernel's, which is there.
+func write(file, word string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(word)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,336 @@
+package ending
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/test/proctree"
+)
+
+// TestEndOutside: clients of no job end, also when they come again, and a job's stay.
+func TestEndOutside(t *testing.T) {
+	n := newNode(t)
+	for range 2 {
+		n.clients = []int{300, 301, 302}
+		n.EndOutside(t.Context(), uuid(0), []int{300, 302})
+		n.Wait()
+		if !slices.Equal(n.clients, []int{301}) {
+			t.Errorf("clients: %v", n.clients)
+		}
+	}
+}
+
+// TestKillOutside: a user's process outside of jobs is killed. Nothing is done to a process that a job
+// has by now, to one of root's, to one that came with a PID of the sample, and to a service's.
+func TestKillOutside(t *testing.T) {
+	n := newNode(t)
+	n.admit(n.starter(100, "slot1_1"))
+	const session = "/user.slice/user-1000.slice/session-1.scope"
+	var all []process.ID
+	var sleeps []*exec.Cmd
+	for i, is := range []proctree.Process{
+		{Cgroup: session, UID: 1000},
+		{Cgroup: proctree.CgroupOf("slot1_1"), UID: 1000},
+		{Cgroup: session, UID: 1000, Parent: 100},
+		{Cgroup: session, UID: 0},
+		{Cgroup: session, UID: 1000},
+		{Cgroup: "/system.slice/dcgm.service", UID: 1000},
+	} {
+		c := exec.Command("sleep", "1000")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _, _ = c.Process.Kill(), c.Wait() }()
+		is.PID, is.Comm, is.Parent = c.Process.Pid, "sleep", max(is.Parent, 1)
+		n.proc.Add(is)
+		id := process.ID{PID: is.PID, Started: proctree.StartOf(is.PID)}
+		if i == 4 {
+			id.Started--
+		}
+		all, sleeps = append(all, id), append(sleeps, c)
+	}
+	var log strings.Builder
+	n.Log = slog.New(slog.NewTextHandler(&log, nil))
+	var pids []int
+	for i, p := range all {
+		if i != 4 { // it has another start
+			pids = append(pids, p.PID)
+		}
+	}
+	n.KillOutside(uuid(0), all[4:5], nil)
+	n.Wait()
+	n.Evict(uuid(0), append(pids, 1<<30))
+	n.Wait()
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "was killed") {
+		t.Errorf("logged: %s", got)
+	}
+	_ = sleeps[0].Process.Signal(syscall.SIGTERM)
+	if _ = sleeps[0].Wait(); sleeps[0].ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the user's process: %v", sleeps[0].ProcessState)
+	}
+	for i, c := range sleeps[1:] {
+		_ = c.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
+		if _ = c.Wait(); c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+			t.Errorf("process %d of the list: %v", i+1, c.ProcessState)
+		}
+	}
+}
+
+// TestKillIn: all that an account has in sessions and services is killed at once, and nothing where HTCondor runs
+// there.
+func TestKillIn(t *testing.T) {
+	const slice = "/user.slice/user-1000.slice"
+	for name, c := range map[string]struct {
+		daemons string
+		want    string
+	}{
+		"HTCondor elsewhere":     {"/system.slice/condor.service", "1"},
+		"HTCondor in that slice": {"/user.slice/user-1000.slice/user@1000.service/condor.service", ""},
+		"in another account's":   {"/user.slice/user-10001.slice/session-1.scope", ""},
+	} {
+		n := newNode(t)
+		n.proc.Add(proctree.Process{PID: 9, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: c.daemons})
+		var log strings.Builder
+		n.Log = slog.New(slog.NewTextHandler(&log, nil))
+		file := filepath.Join(n.Root, slice, "cgroup.kill")
+		n.KillOutside(uuid(0), nil, []process.Place{{Cgroup: slice}}) // it has none, which is no error
+		n.Wait()
+		if strings.Contains(log.String(), "cgroup.kill") {
+			t.Errorf("%s: %s", name, &log)
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		n.KillOutside(uuid(0), nil, []process.Place{{Cgroup: slice}})
+		n.Wait()
+		if got, _ := os.ReadFile(file); string(got) != c.want || (c.want == "") != strings.Contains(log.String(), "HTCondor runs in") {
+			t.Errorf("%s: wrote %q, logged %s", name, got, &log)
+		}
+	}
+}
+
+// real has an Ender look at the processes of this machine, and take those of an account for users' own.
+func (n *node) real(account uint32) *ofAccount {
+	o := &ofAccount{Users: starter.Users{}, uid: account}
+	n.Processes, n.Users = o, o
+	return o
+}
+
+type ofAccount struct {
+	starter.Users
+	uid uint32
+	// cgroup is one that is to be frozen; moving says that it was not when somebody asked for an account.
+	cgroup string
+	moving bool
+}
+
+func (o *ofAccount) AccountOf(pid int) (starter.Account, error) {
+	if o.cgroup != "" {
+		freeze, _ := os.ReadFile(filepath.Join(o.cgroup, "cgroup.freeze"))
+		o.moving = o.moving || string(freeze) != "1\n"
+	}
+	return o.Users.AccountOf(pid)
+}
+
+func (o *ofAccount) OfUser(pid int) bool {
+	a, err := o.Users.AccountOf(pid)
+	return err == nil && a.Known && a.UID == o.uid
+}
+
+func (*ofAccount) DaemonCgroups() ([]string, error) { return nil, nil }
+
+// TestKillForks: two processes of an account follow each other without end in the cgroup of cron. One call kills all of
+// the account there, and nothing of another one. The cgroup goes on.
+func TestKillForks(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("cgroups need root: run this test as root")
+	}
+	const account, other = 61001, 61002
+	n := newNode(t)
+	n.Root = filepath.Join(proctree.CgroupMount(t), fmt.Sprintf("gpuslot-ending-%d", os.Getpid()))
+	users := n.real(account)
+	place := process.Place{Cgroup: "/system.slice/cron.service", UID: account}
+	cgroup := filepath.Join(n.Root, place.Cgroup)
+	if err := os.MkdirAll(cgroup, 0o755); err != nil {
+		t.Skipf("no cgroup can be made here: %v", err)
+	}
+	dir, err := os.Open(cgroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = dir.Close()
+		_ = os.WriteFile(filepath.Join(cgroup, "cgroup.kill"), []byte("1"), 0)
+		for _, d := range []string{cgroup, filepath.Dir(cgroup), n.Root} {
+			for end := time.Now().Add(time.Minute); unix.Rmdir(d) == unix.EBUSY && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+	})
+	run := func(uid uint32, script string) *exec.Cmd {
+		c := exec.Command("sh", "-c", script)
+		c.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
+		return c
+	}
+	neighbour := run(other, "exec sleep 1000")
+	_ = run(account, `f() { f & }; f & f & f &`).Wait()
+	its := func() (pids []int) {
+		text, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range strings.Fields(string(text)) {
+			pid := 0
+			if _, err := fmt.Sscan(word, &pid); err == nil && n.Users.OfUser(pid) {
+				pids = append(pids, pid)
+			}
+		}
+		return pids
+	}
+	for end := time.Now().Add(time.Minute); len(its()) == 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	users.cgroup = cgroup
+	n.KillOutside(uuid(0), nil, []process.Place{place})
+	n.Wait()
+	if users.moving {
+		t.Error("processes could start others while they were killed")
+	}
+	for end := time.Now().Add(time.Minute); len(its()) > 0; { // those killed may be about to end
+		if time.Now().After(end) {
+			t.Fatalf("processes of the account go on: %v", its())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	_ = neighbour.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
+	if _ = neighbour.Wait(); neighbour.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("another account's process: %v", neighbour.ProcessState)
+	}
+	if text, err := os.ReadFile(filepath.Join(cgroup, "cgroup.freeze")); string(text) != "0\n" {
+		t.Errorf("the cgroup stays frozen: %q, %v", text, err)
+	}
+}
+
+// silent is a file system of an account (FUSE) that answers nothing but its start.
+type silent struct {
+	dir string
+	// asked has a request after the start.
+	asked chan struct{}
+	end   func()
+}
+
+func newSilent(t *testing.T, account uint32) silent {
+	t.Helper()
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("no FUSE here: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	s := silent{dir: t.TempDir(), asked: make(chan struct{}, 1)}
+	for _, dir := range []string{s.dir, filepath.Dir(s.dir)} { // made for root alone
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d,allow_other", fd, account, account)
+	if err := unix.Mount("gpuslot-test", s.dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		t.Skipf("no FUSE here: %v", err)
+	}
+	s.end = func() { _, _ = unix.Unmount(s.dir, unix.MNT_FORCE), unix.Unmount(s.dir, unix.MNT_DETACH) }
+	t.Cleanup(s.end)
+	request := make([]byte, 1<<17)
+	if _, err := unix.Read(fd, request); err != nil {
+		t.Fatal(err)
+	}
+	// struct fuse_out_header, then struct fuse_init_out of version 7.23 (linux/fuse.h).
+	answer := make([]byte, 16+64)
+	binary.NativeEndian.PutUint32(answer, uint32(len(answer)))
+	copy(answer[8:16], request[8:16]) // unique
+	binary.NativeEndian.PutUint32(answer[16:], 7)
+	binary.NativeEndian.PutUint32(answer[20:], 23)
+	binary.NativeEndian.PutUint32(answer[16+20:], 4096) // max_write
+	if _, err := unix.Write(fd, answer); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // who waits for a request that was taken is ended by no signal
+		for {
+			if _, err := unix.Read(fd, request); err != nil {
+				return
+			}
+			select {
+			case s.asked <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return s
+}
+
+// TestAbort: a process that waits for its account's own file system stays after it was killed. After some kills that
+// file system is ended, so that the process ends, and no other account's is.
+func TestAbort(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounts need root: run this test as root")
+	}
+	if err := unix.Access("/sys/fs/fuse/connections", unix.X_OK); err != nil {
+		t.Skipf("no FUSE here: %v", err)
+	}
+	if text, err := os.ReadFile("/proc/self/mounts"); err != nil || !strings.Contains(string(text), " /sys/fs/fuse/connections fusectl ") {
+		if err := unix.Mount("fusectl", "/sys/fs/fuse/connections", "fusectl", 0, ""); err != nil {
+			t.Skipf("the kernel does not list file systems of users: %v", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount("/sys/fs/fuse/connections", unix.MNT_DETACH) })
+	}
+	const account, other = 61003, 61004
+	n := newNode(t)
+	n.real(account)
+	waits := func(on silent) process.ID {
+		c := exec.Command("stat", filepath.Join(on.dir, "x"))
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: account, Gid: account}}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { on.end(); _, _ = c.Process.Kill(), c.Wait() })
+		<-on.asked
+		s, err := n.Processes.Stat(c.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.ID
+	}
+	id := waits(newSilent(t, account))
+	others := waits(newSilent(t, other))
+	for range 2 * abortAfter {
+		n.KillOutside(uuid(0), []process.ID{id}, nil)
+		n.Wait()
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // what was killed may be about to end
+		if s, err := n.Processes.Stat(id.PID); err != nil || !s.Shows(id) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("it still waits")
+		}
+	}
+	if s, err := n.Processes.Stat(others.PID); err != nil || !s.Shows(others) {
+		t.Errorf("one that waits for another account's file system: %+v, %v", s, err)
+	}
+}
