@@ -62,8 +62,12 @@ type Users interface {
 	OfUser(pid int) bool
 	// AccountOf is the real account of a process; not Known of root's and the agent's.
 	AccountOf(pid int) (starter.Account, error)
-	// DaemonCgroups are those of HTCondor's daemons.
-	DaemonCgroups() ([]string, error)
+}
+
+// Holders say who holds files of the driver; keepers.Finder is the real one.
+type Holders interface {
+	// Holding are those of these processes that have a node of the driver open now.
+	Holding(pids []int) []int
 }
 
 // Reservations are the VRAM that the driver keeps for jobs; budget.Limits is the real one.
@@ -91,6 +95,7 @@ type Options struct {
 	Processes    Processes
 	Starters     Starters
 	Users        Users
+	Holders      Holders
 	Reservations Reservations
 	Events       Events
 	Metrics      Metrics
@@ -119,9 +124,11 @@ type Ender struct {
 	killed map[process.ID]int
 }
 
-// New returns an Ender.
+// New returns an Ender. What one before it left frozen goes on.
 func New(o Options) *Ender {
-	return &Ender{Options: o, turns: turns{by: map[starter.Starter]*turn{}}, killed: map[process.ID]int{}}
+	e := &Ender{Options: o, turns: turns{by: map[starter.Starter]*turn{}}, killed: map[process.ID]int{}}
+	e.thaw()
+	return e
 }
 
 // Forget drops what is known of a job that has ended.

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"os"
 	"path"
-	"slices"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,8 +33,8 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 }
 
 // KillOutside kills processes of users that are no MPS clients and of no job. No neighbour suffers from
-// that. Those that come again are in the next sample. It also kills all in places of users at once: there one
-// process follows the other.
+// that. Those that come again are in the next sample. In these places one process follows the other: who holds files of
+// the driver there is looked for and killed while nothing there can start another.
 func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, places []process.Place) {
 	e.once(killing{gpu: u}, func() {
 		for _, p := range all {
@@ -128,58 +128,70 @@ func (e *Ender) abort(u gpu.UUID, p process.ID) {
 		"gpu", u, "pid", p.PID, "uid", a.UID, "ended", ended, "err", err)
 }
 
-// killIn kills all that users run in a place. Nothing is killed where HTCondor runs, as a service of an account's own.
-func (e *Ender) killIn(u gpu.UUID, p process.Place) error {
-	daemons, err := e.Users.DaemonCgroups()
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(daemons, func(d string) bool { return strings.HasPrefix(d+"/", starter.UserCgroups[0]+"/") }) {
-		return fmt.Errorf("HTCondor runs in %s", starter.UserCgroups[0])
-	}
-	dir := path.Join(cmp.Or(e.Root, "/sys/fs/cgroup"), p.Cgroup)
-	if p.UID != 0 {
-		e.Log.Warn("all that an account runs outside of jobs is killed", "gpu", u, "cgroup", p.Cgroup, "uid", p.UID)
-		return e.killFrozen(dir, p.UID)
-	}
-	err = write(path.Join(dir, "cgroup.kill"), "1")
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // it has ended, or the kernel is older than 5.14
-	}
-	if err == nil {
-		e.Log.Warn("all that an account runs outside of jobs is killed", "gpu", u, "cgroup", p.Cgroup)
-	}
-	return err
-}
-
 // freezes is how long a cgroup may take to freeze: a process that no signal ends does not.
 const freezes = time.Second
 
-// killFrozen kills what an account runs in a cgroup, while nothing there can start a process.
-func (e *Ender) killFrozen(dir string, uid uint32) (err error) {
+// killIn kills who holds files of the driver in a place, while nothing there can start a process. One that has ended
+// has no such process.
+func (e *Ender) killIn(u gpu.UUID, p process.Place) (err error) {
+	dir := path.Join(cmp.Or(e.Root, "/sys/fs/cgroup"), p.Cgroup)
 	if err := write(path.Join(dir, "cgroup.freeze"), "1"); err != nil {
-		return err
+		return unlessGone(err)
 	}
-	defer func() { err = errors.Join(err, write(path.Join(dir, "cgroup.freeze"), "0")) }()
-	for end := time.Now().Add(freezes); time.Now().Before(end); {
+	defer func() { err = errors.Join(err, unlessGone(write(path.Join(dir, "cgroup.freeze"), "0"))) }()
+	for end := time.Now().Add(freezes); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		events, no := os.ReadFile(path.Join(dir, "cgroup.events"))
 		if no != nil {
-			return no
+			return unlessGone(no)
 		}
 		if strings.Contains(string(events), "frozen 1") {
 			break
 		}
-		time.Sleep(time.Millisecond)
 	}
+	var killed []int
 	pids, err := deep.Inside(dir)
-	for _, pid := range pids {
+	for _, pid := range e.Holders.Holding(pids) {
 		no := killIf(pid, func() bool {
 			a, _ := e.Users.AccountOf(pid)
-			return a == starter.Account{UID: uid, Known: true} && e.ofUser(pid)
+			return a.Known && (p.UID == 0 || a.UID == p.UID) && e.ofUser(pid)
 		})
-		if no != nil && !errors.Is(no, os.ErrProcessDone) && !errors.Is(no, unix.ESRCH) {
+		if no == nil {
+			killed = append(killed, pid)
+		} else if !errors.Is(no, os.ErrProcessDone) && !errors.Is(no, unix.ESRCH) {
 			err = errors.Join(err, fmt.Errorf("kill %d: %w", pid, no))
 		}
+	}
+	if len(killed) > 0 {
+		e.Log.Warn("users' own processes, outside of jobs, were killed together", "gpu", u, "cgroup", p.Cgroup,
+			"pids", killed)
+	}
+	return err
+}
+
+// thaw lets places go on that a gpuslotd before this one froze, and could not thaw before its end.
+func (e *Ender) thaw() {
+	root := cmp.Or(e.Root, "/sys/fs/cgroup")
+	users, err := filepath.Glob(filepath.Join(root, starter.UserCgroups[0], "user-*.slice"))
+	for _, p := range starter.UserCgroups[1:] {
+		users = append(users, filepath.Join(root, p))
+	}
+	for _, dir := range users {
+		file := filepath.Join(dir, "cgroup.freeze")
+		if is, no := os.ReadFile(file); no != nil || string(is) != "1\n" {
+			continue // it is not there, or not frozen
+		}
+		e.Log.Warn("a cgroup of users was frozen, and goes on", "cgroup", dir)
+		err = errors.Join(err, write(file, "0"))
+	}
+	if err != nil {
+		e.Log.Error("a cgroup of users stays frozen", "err", err)
+	}
+}
+
+// unlessGone is the error of a cgroup that has not ended.
+func unlessGone(err error) error {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
 	}
 	return err
 }

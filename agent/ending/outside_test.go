@@ -2,7 +2,6 @@ package ending
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -90,71 +89,36 @@ func TestKillOutside(t *testing.T) {
 	}
 }
 
-// TestKillIn: all that an account has in sessions and services is killed at once, and nothing where HTCondor runs
-// there.
-func TestKillIn(t *testing.T) {
-	const slice = "/user.slice/user-1000.slice"
-	for name, c := range map[string]struct {
-		daemons string
-		want    string
-	}{
-		"HTCondor elsewhere":     {"/system.slice/condor.service", "1"},
-		"HTCondor in that slice": {"/user.slice/user-1000.slice/user@1000.service/condor.service", ""},
-		"in another account's":   {"/user.slice/user-10001.slice/session-1.scope", ""},
-	} {
-		n := newNode(t)
-		n.proc.Add(proctree.Process{PID: 9, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: c.daemons})
-		var log strings.Builder
-		n.Log = slog.New(slog.NewTextHandler(&log, nil))
-		file := filepath.Join(n.Root, slice, "cgroup.kill")
-		n.KillOutside(uuid(0), nil, []process.Place{{Cgroup: slice}}) // it has none, which is no error
-		n.Wait()
-		if strings.Contains(log.String(), "cgroup.kill") {
-			t.Errorf("%s: %s", name, &log)
-		}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		n.KillOutside(uuid(0), nil, []process.Place{{Cgroup: slice}})
-		n.Wait()
-		if got, _ := os.ReadFile(file); string(got) != c.want || (c.want == "") != strings.Contains(log.String(), "HTCondor runs in") {
-			t.Errorf("%s: wrote %q, logged %s", name, got, &log)
-		}
-	}
-}
-
 // real has an Ender look at the processes of this machine, and take those of an account for users' own.
 func (n *node) real(account uint32) *ofAccount {
 	o := &ofAccount{Users: starter.Users{}, uid: account}
-	n.Processes, n.Users = o, o
+	n.Processes, n.Users, n.Holders = o, o, o
 	return o
 }
 
 type ofAccount struct {
 	starter.Users
 	uid uint32
-	// cgroup is one that is to be frozen; moving says that it was not when somebody asked for an account.
+	// cgroup is one that is to be frozen; moving says that it was not when somebody asked for holders. Spared are
+	// those that hold nothing.
 	cgroup string
 	moving bool
+	spared []int
 }
 
-func (o *ofAccount) AccountOf(pid int) (starter.Account, error) {
-	if o.cgroup != "" {
-		freeze, _ := os.ReadFile(filepath.Join(o.cgroup, "cgroup.freeze"))
-		o.moving = o.moving || string(freeze) != "1\n"
-	}
-	return o.Users.AccountOf(pid)
+func (o *ofAccount) Holding(pids []int) []int {
+	freeze, _ := os.ReadFile(filepath.Join(o.cgroup, "cgroup.freeze"))
+	o.moving = o.moving || string(freeze) != "1\n"
+	return slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(o.spared, pid) })
 }
 
 func (o *ofAccount) OfUser(pid int) bool {
-	a, err := o.Users.AccountOf(pid)
+	a, err := o.AccountOf(pid)
 	return err == nil && a.Known && a.UID == o.uid
 }
 
-func (*ofAccount) DaemonCgroups() ([]string, error) { return nil, nil }
-
-// TestKillForks: two processes of an account follow each other without end in the cgroup of cron. One call kills all of
-// the account there, and nothing of another one. The cgroup goes on.
+// TestKillForks: processes of an account follow each other without end in the cgroup of cron. One call kills those that
+// hold files, and none that holds none, or is another account's. The cgroup goes on.
 func TestKillForks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("cgroups need root: run this test as root")
@@ -190,7 +154,8 @@ func TestKillForks(t *testing.T) {
 		t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
 		return c
 	}
-	neighbour := run(other, "exec sleep 1000")
+	neighbours := []*exec.Cmd{run(other, "exec sleep 1000"), run(account, "exec sleep 1000")}
+	users.spared = []int{neighbours[1].Process.Pid}
 	_ = run(account, `f() { f & }; f & f & f &`).Wait()
 	its := func() (pids []int) {
 		text, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
@@ -199,7 +164,7 @@ func TestKillForks(t *testing.T) {
 		}
 		for _, word := range strings.Fields(string(text)) {
 			pid := 0
-			if _, err := fmt.Sscan(word, &pid); err == nil && n.Users.OfUser(pid) {
+			if _, err := fmt.Sscan(word, &pid); err == nil && n.Users.OfUser(pid) && !slices.Contains(users.spared, pid) {
 				pids = append(pids, pid)
 			}
 		}
@@ -209,7 +174,7 @@ func TestKillForks(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	users.cgroup = cgroup
-	n.KillOutside(uuid(0), nil, []process.Place{place})
+	n.KillOutside(uuid(0), nil, []process.Place{place, {Cgroup: "/user.slice/user-1.slice"}})
 	n.Wait()
 	if users.moving {
 		t.Error("processes could start others while they were killed")
@@ -220,13 +185,24 @@ func TestKillForks(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	_ = neighbour.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
-	if _ = neighbour.Wait(); neighbour.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
-		t.Errorf("another account's process: %v", neighbour.ProcessState)
+	for i, c := range neighbours {
+		_ = c.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
+		if _ = c.Wait(); c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+			t.Errorf("process %d beside them: %v", i, c.ProcessState)
+		}
 	}
-	if text, err := os.ReadFile(filepath.Join(cgroup, "cgroup.freeze")); string(text) != "0\n" {
-		t.Errorf("the cgroup stays frozen: %q, %v", text, err)
+	thawed := func(when string) {
+		t.Helper()
+		if text, err := os.ReadFile(filepath.Join(cgroup, "cgroup.freeze")); string(text) != "0\n" {
+			t.Errorf("%s: the cgroup stays frozen: %q, %v", when, text, err)
+		}
 	}
+	thawed("after the kill")
+	if err := os.WriteFile(filepath.Join(cgroup, "cgroup.freeze"), []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	New(n.Options)
+	thawed("after a restart")
 }
 
 // silent is a file system of an account (FUSE) that answers nothing but its start.

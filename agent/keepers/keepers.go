@@ -9,8 +9,8 @@
 // proof no job answers.
 //
 // Outside of jobs no program needs files of the driver on such a GPU. While memory is kept, or NVML lists a process
-// after its end, a process that has them open for several looks keeps it, whatever its account is. So does one that
-// has files which hold others.
+// after its end, a process that has them open for several looks keeps it, whatever its account is. A socket or an
+// io_uring may hold such files, too, but shows nothing against who has it: anybody can send files to anybody.
 //
 // Start at Watch, which judges what Finder sees.
 package keepers
@@ -62,11 +62,10 @@ func New(looks Looks, runs func(process.ID) bool) *Watch {
 }
 
 // provenAfter is how many looks in a row must show a keeper: a program may close one file just before the other. After
-// placeAfter looks with one in a place, all of the account there counts: new processes may follow it without end. After
-// clearAfter samples without a keeper, the memory counts as the device's own.
+// as many looks with a new one in a place, they may follow each other there without end. After clearAfter looks
+// without a keeper, the memory counts as the device's own.
 const (
 	provenAfter = 3
-	placeAfter  = 30
 	clearAfter  = 3
 )
 
@@ -80,7 +79,7 @@ type keeping struct {
 	ended bool
 	// jobs are those on the device.
 	jobs map[starter.Starter]*holding
-	// clear counts the samples in a row that show no keeper.
+	// clear counts the looks in a row that show no keeper.
 	clear int
 }
 
@@ -91,40 +90,53 @@ func (k *keeping) kept() bool { return k.more > 0 || k.ended }
 type looked struct {
 	look  deep.Looking[Held]
 	under bool // way
+	// last is the look that gave the last answer: package deep keeps that of a slow one for a while.
+	last deep.Looking[Held]
 	// held is the last answer; known says that there is one.
 	held  Held
 	known bool
 }
 
-// take waits for the look under way, and says whether it has an answer.
+// take waits for the look under way, and says whether it has a new answer.
 func (l *looked) take(wait time.Duration) bool {
 	if !l.under {
 		return false
 	}
 	held, done := l.look.Within(wait)
-	if done {
-		l.under, l.known, l.held = false, true, held
+	if !done {
+		return false
 	}
-	return done
+	again := l.look == l.last
+	l.under, l.known, l.held, l.last = false, true, held, l.look
+	return !again
 }
 
 // strangers is what the looks outside of jobs show.
 type strangers struct {
 	looked
-	// seen are in how many looks in a row each process had such files, and places some process of each place.
+	// seen are in how many looks in a row each process had such files, places in how many a new one of each place had.
 	seen   map[process.ID]int
 	places map[process.Place]int
+	// due are the places of such processes in a look that is new in this sample.
+	due []process.Place
 }
 
 // count counts the holders in a new answer.
 func (s *strangers) count() {
-	seen, places := map[process.ID]int{}, map[process.Place]int{}
+	seen, in := map[process.ID]int{}, map[process.Place]bool{}
 	for _, p := range s.held.Holders {
-		if seen[p.ID] = s.seen[p.ID] + 1; p.Place.Cgroup != "" {
-			places[p.Place] = s.places[p.Place] + 1
+		if seen[p.ID] = s.seen[p.ID] + 1; seen[p.ID] < provenAfter && p.Place.Cgroup != "" {
+			in[p.Place] = true
 		}
 	}
-	s.seen, s.places = seen, places
+	if s.seen = seen; s.places == nil {
+		s.places = map[process.Place]int{}
+	}
+	for place := range in {
+		if s.places[place]++; s.places[place] >= provenAfter {
+			s.due = append(s.due, place)
+		}
+	}
 }
 
 // clear says that the last look was complete and found no holder.
@@ -212,7 +224,9 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 	} else if !w.outside.under {
 		w.outside.look, w.outside.under = w.looks.OutsideJobs(append(spared, processes...)), true
 	}
-	if w.outside.take(wait) {
+	w.outside.due = nil
+	fresh := w.outside.take(wait)
+	if fresh {
 		w.outside.count()
 	}
 	for g, k := range w.on {
@@ -228,8 +242,11 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 			}
 			clear = clear && h.clear()
 		}
-		if k.clear++; !clear || k.more == 0 {
+		switch {
+		case !clear || k.more == 0:
 			k.clear = 0
+		case fresh:
+			k.clear++
 		}
 		if k.clear == clearAfter { // it is the device's own
 			k.base, k.more = d.Unlisted.Value, 0
@@ -314,11 +331,8 @@ func (w *Watch) Outside(g GPU) (found []process.ID, places []process.Place) {
 		if w.outside.seen[p.ID] >= provenAfter {
 			found = append(found, p.ID)
 		}
-		if w.outside.places[p.Place] >= placeAfter && !slices.Contains(places, p.Place) {
-			places = append(places, p.Place)
-		}
 	}
-	return found, places
+	return found, w.outside.due
 }
 
 // keep notes who keeps memory.

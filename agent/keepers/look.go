@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -26,7 +27,7 @@ type Finder struct {
 }
 
 // Holder is a process with the memory manager's node open that NVML lists on no GPU, or with others' files of it.
-// Outside of jobs it has any node of the driver open, or files that hold open files.
+// Outside of jobs it has any node of the driver open.
 type Holder struct {
 	process.ID
 	// Place is where it runs outside of jobs.
@@ -60,7 +61,7 @@ type Held struct {
 // A look is bounded, because a job may have very many processes with very many open files.
 const (
 	mostHolding = 4096
-	mostHandles = 1 << 18
+	mostHandles = 1 << 16
 	fewHandles  = 256
 	mostPairs   = 1 << 18
 )
@@ -98,19 +99,19 @@ func (k Finder) ofJob(s starter.Starter) (pids []int, err error) {
 // read, because a process can have both wait without end.
 func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 	return deep.Begin("kept outside of jobs "+k.Root, func() Held {
-		nodes, err := devicesAt(cmp.Or(k.Nodes, "/dev/nvidia*"), "/dev/nvidia-caps/*")
-		all, no := k.PIDs()
-		l := looking{Finder: k, files: mostHandles, err: errors.Join(err, no)}
-		holds := func(f process.OpenFile) bool { return slices.Contains(nodes, f.Device) || f.Holds() }
+		all, err := k.PIDs()
+		l := k.outside(err)
 		var out Held
 		for _, pid := range all {
 			s, gone := l.Stat(pid)
-			if gone != nil || slices.Contains(spared, s.ID) || slices.Contains(spared, process.ID{PID: pid}) ||
-				!(starter.Users{Node: k.Node}).OfUser(pid) {
+			if l.missed(gone) || slices.Contains(spared, s.ID) || slices.Contains(spared, process.ID{PID: pid}) {
 				continue
 			}
-			place := k.placeOf(pid)
-			if its, _ := l.handles(pid, holds); len(its) > 0 && l.Runs(s.ID) {
+			place, err := k.placeOf(pid)
+			if l.missed(err) || !(starter.Users{Node: k.Node}).OfUser(pid) {
+				continue
+			}
+			if l.holds(pid) && l.Runs(s.ID) {
 				out.Holders = append(out.Holders, Holder{ID: s.ID, Place: place})
 			}
 		}
@@ -119,23 +120,55 @@ func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 	})
 }
 
+// Holding are those of these processes that have a node of the driver open now.
+func (k Finder) Holding(pids []int) []int {
+	l := k.outside(nil)
+	return slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !l.holds(pid) })
+}
+
+// outside is a look at processes outside of jobs.
+func (k Finder) outside(err error) looking {
+	nodes, no := devicesAt(cmp.Or(k.Nodes, "/dev/nvidia*"), "/dev/nvidia-caps/*")
+	return looking{Finder: k, nodes: nodes, files: mostHandles, err: errors.Join(err, no)}
+}
+
+// holds says whether a process has a node of the driver open.
+func (l *looking) holds(pid int) bool {
+	its, _ := l.handles(pid, func(f process.File) bool { return slices.Contains(l.nodes, f.Device) })
+	return len(its) > 0
+}
+
+// missed says whether a process is left out, and notes it unless it has ended.
+func (l *looking) missed(err error) bool {
+	if err != nil && !process.Gone(err) {
+		l.failed(err)
+	}
+	return err != nil
+}
+
 // placeOf is where a user runs a process outside of jobs. It is empty in root's sessions, and where HTCondor's daemons
 // run.
-func (k Finder) placeOf(pid int) process.Place {
-	in, _ := k.UnifiedCgroup(pid) // one that has ended is nowhere
-	a, _ := starter.Users{Node: k.Node}.AccountOf(pid)
+func (k Finder) placeOf(pid int) (process.Place, error) {
+	a, err := starter.Users{Node: k.Node}.AccountOf(pid)
+	if err != nil {
+		return process.Place{}, err
+	}
+	in, err := k.UnifiedCgroup(pid)
+	if errors.Is(err, unix.ENAMETOOLONG) {
+		err = nil // before Linux 6.8, of a cgroup that is very deep
+	}
 	for _, p := range starter.UserCgroups[1:] {
 		if a.Known && strings.HasPrefix(in+"/", p+"/") {
-			return process.Place{Cgroup: p, UID: a.UID}
+			return process.Place{Cgroup: p, UID: a.UID}, nil
 		}
 	}
 	below, is := strings.CutPrefix(in, starter.UserCgroups[0]+"/")
 	name, _, _ := strings.Cut(below, "/")
 	uid := strings.TrimSuffix(strings.TrimPrefix(name, "user-"), ".slice")
 	if !is || uid == "0" || name != "user-"+uid+".slice" {
-		return process.Place{}
+		return process.Place{}, err
 	}
-	return process.Place{Cgroup: starter.UserCgroups[0] + "/" + name}
+	return process.Place{Cgroup: starter.UserCgroups[0] + "/" + name}, nil
 }
 
 // among looks at some processes.
@@ -180,6 +213,8 @@ func (k Finder) among(pids []int, listed []process.ID, err error) Held {
 type looking struct {
 	Finder
 	memory, control uint64
+	// nodes are all nodes of the driver.
+	nodes []uint64
 	// files and pairs are how many files may be looked at, and how many pairs of them compared.
 	files, pairs int
 	// theirs are the files of the processes that NVML lists.
@@ -190,7 +225,7 @@ type looking struct {
 func (l *looking) failed(err error) { l.err = cmp.Or(l.err, err) }
 
 // handles are the descriptors of a process that are wanted.
-func (l *looking) handles(pid int, want func(process.OpenFile) bool) ([]process.Handle, error) {
+func (l *looking) handles(pid int, want func(process.File) bool) ([]process.Handle, error) {
 	its, looked, err := process.HandlesOf(l.FS, pid, max(l.files, fewHandles), want)
 	l.files -= looked
 	l.failed(err)
@@ -200,7 +235,7 @@ func (l *looking) handles(pid int, want func(process.OpenFile) bool) ([]process.
 // ofDriver are the descriptors of the memory manager's node that a process has; bare says that it has none of the
 // control node.
 func (l *looking) ofDriver(pid int) (its []process.Handle, bare bool) {
-	all, err := l.handles(pid, func(f process.OpenFile) bool {
+	all, err := l.handles(pid, func(f process.File) bool {
 		return f.Device != 0 && (f.Device == l.memory || f.Device == l.control)
 	})
 	its = slices.DeleteFunc(slices.Clone(all), func(h process.Handle) bool { return h.Device != l.memory })
@@ -255,18 +290,24 @@ func (l *looking) shares(one process.Handle, others []process.Handle) (with, kno
 	return with, known
 }
 
-// devicesAt are the numbers of the character devices with such names.
+// devicesAt are the numbers of the character devices with such names; none where their directory is not there.
 func devicesAt(patterns ...string) (found []uint64, err error) {
 	for _, pattern := range patterns {
-		names, no := filepath.Glob(pattern)
-		err = cmp.Or(err, no)
-		for _, name := range names {
-			if device, no := deviceAt(name); no == nil { // the others are directories, or have gone
+		dir, like := filepath.Split(pattern)
+		entries, no := os.ReadDir(dir)
+		if no != nil && !errors.Is(no, unix.ENOENT) {
+			return nil, no
+		}
+		for _, e := range entries {
+			if is, _ := filepath.Match(like, e.Name()); !is {
+				continue
+			}
+			if device, no := deviceAt(dir + e.Name()); no == nil { // the others are directories, or have gone
 				found = append(found, device)
 			}
 		}
 	}
-	return found, err
+	return found, nil
 }
 
 // deviceAt is the number of the character device at a path.

@@ -72,6 +72,14 @@ func TestLook(t *testing.T) {
 	if held.Err != nil || len(held.Holders) != 1 || held.Holders[0].ID != b || !held.Holders[0].Many {
 		t.Errorf("listed, with %d files and one more: %+v", mostOwn, held)
 	}
+	for range fewHandles {
+		few = append(few, few[0])
+	}
+	part := run(append(few, control)...)
+	l := looking{Finder: k, memory: 1<<8 | 7, control: 1<<8 | 5}
+	if its, bare := l.ofDriver(part.PID); len(its) == 0 || bare || l.err == nil {
+		t.Errorf("of %d files, some of which are not read: bare %t, %v", len(its), bare, l.err)
+	}
 	k.Memory = "/dev/no such node"
 	if held := k.among(all, nil, nil); held.Err != nil || len(held.Holders) > 0 {
 		t.Errorf("without the module: %+v", held)
@@ -102,6 +110,9 @@ func TestOutsideJobs(t *testing.T) {
 	add(315, 1, 1001, slice+"/session-1.scope", "/dev/full") // NVML lists it
 	add(316, 1, 1001, slice+"/session-1.scope", "/dev/full") // a display
 	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/ful*"}
+	if got := k.Holding([]int{301, 311, 312, 1 << 30}); !slices.Equal(got, []int{301, 312}) {
+		t.Errorf("%v hold files", got)
+	}
 	held, done := k.OutsideJobs([]process.ID{{PID: 315, Started: proctree.StartOf(315)}, {PID: 316}, {PID: 301, Started: 7}}).Within(time.Minute)
 	if !done || held.Err != nil {
 		t.Fatalf("%t, %v", done, held.Err)
@@ -112,6 +123,31 @@ func TestOutsideJobs(t *testing.T) {
 	}
 	if want := map[int]process.Place{301: {Cgroup: slice}, 302: {Cgroup: slice}, 303: {Cgroup: "/system.slice/cron.service", UID: 1001}, 304: {}}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestOutsideJobsUnseen: a process that cannot be looked at for want of descriptors may hold files.
+func TestOutsideJobsUnseen(t *testing.T) {
+	f := proctree.New(t)
+	f.Add(proctree.Process{PID: 301, Parent: 1, Comm: "x", UID: 1001, Cgroup: "/user.slice/user-1001.slice/session-1.scope"})
+	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/ful*"}
+	l := k.outside(nil)
+	proctree.WithoutDescriptors(t, func() {
+		if l.holds(301) || l.err == nil {
+			t.Errorf("its files: %v", l.err)
+		}
+		if _, err := k.placeOf(301); err == nil || process.Gone(err) {
+			t.Errorf("its place: %v", err)
+		}
+		if held, done := k.OutsideJobs(nil).Within(time.Minute); !done || held.Err == nil {
+			t.Errorf("the look: %t, %v", done, held.Err)
+		}
+		if _, err := devicesAt("/dev/ful*"); err == nil {
+			t.Error("the nodes")
+		}
+	})
+	if got := k.Holding([]int{301, 1 << 30}); len(got) > 0 {
+		t.Errorf("%v hold files", got)
 	}
 }
 
@@ -133,12 +169,12 @@ func TestPlaceOf(t *testing.T) {
 		{"/system.slice/cron.service", 0, process.Place{}}, {"/system.slice/cron.service-x", 1001, process.Place{}}, {proctree.CgroupOf("slot1_1"), 1001, process.Place{}},
 	} {
 		f.Add(proctree.Process{PID: 300 + i, Parent: 1, Comm: "x", UID: c.uid, Cgroup: c.cgroup})
-		if got := k.placeOf(300 + i); got != c.want {
-			t.Errorf("%s: %+v, want %+v", c.cgroup, got, c.want)
+		if got, err := k.placeOf(300 + i); got != c.want || err != nil {
+			t.Errorf("%s: %+v, %v, want %+v", c.cgroup, got, err, c.want)
 		}
 	}
-	if got := k.placeOf(999); got != (process.Place{}) {
-		t.Errorf("one that has ended: %+v", got)
+	if got, err := k.placeOf(999); got != (process.Place{}) || !process.Gone(err) {
+		t.Errorf("one that has ended: %+v, %v", got, err)
 	}
 }
 

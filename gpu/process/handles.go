@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -15,30 +14,6 @@ type Handle struct {
 	Thread, FD int
 	// Device is the number of a character device, else 0.
 	Device uint64
-}
-
-// OpenFile is what a descriptor leads to.
-type OpenFile struct {
-	File
-	// link and info are its entries in /proc.
-	link, info string
-}
-
-// Holds says whether the file holds open files itself, or may do so: a socket with files that nobody has received, or
-// an io_uring.
-func (f OpenFile) Holds() bool {
-	switch f.Mode & unix.S_IFMT {
-	case unix.S_IFSOCK:
-		text := make([]byte, 1<<12)     // more than the kernel says of one
-		n, _ := readBegin(f.info, text) // it may be closed meanwhile
-		_, count, is := bytes.Cut(text[:n], []byte("scm_fds:"))
-		count, _, _ = bytes.Cut(count, []byte("\n"))
-		return is && !bytes.Equal(bytes.TrimSpace(count), []byte("0"))
-	case 0: // of no file system
-		what, _ := os.Readlink(f.link)
-		return what == "anon_inode:[io_uring]"
-	}
-	return false
 }
 
 // The types of kcmp(2) that are used.
@@ -75,7 +50,7 @@ const (
 
 // HandlesOf are the descriptors of a process that are wanted, among so many files of it, and how many were
 // looked at. Threads may have tables of their own (CLONE_FILES). With an error it may have more.
-func HandlesOf(fs FS, pid, most int, want func(OpenFile) bool) (found []Handle, looked int, err error) {
+func HandlesOf(fs FS, pid, most int, want func(File) bool) (found []Handle, looked int, err error) {
 	names, err := firstNames(fs.Path(pid, "task"), mostThreads)
 	if Gone(err) {
 		return nil, 0, nil
@@ -121,7 +96,7 @@ func hasTable(others []int, thread int) (bool, error) {
 }
 
 // handlesIn are those of one thread.
-func handlesIn(dir string, thread, most int, want func(OpenFile) bool) (found []Handle, looked int, err error) {
+func handlesIn(dir string, thread, most int, want func(File) bool) (found []Handle, looked int, err error) {
 	d, err := os.Open(dir + "/fd")
 	for err == nil {
 		var names []string
@@ -130,9 +105,7 @@ func handlesIn(dir string, thread, most int, want func(OpenFile) bool) (found []
 		}
 		looked += len(names)
 		for _, name := range names {
-			f := OpenFile{link: dir + "/fd/" + name, info: dir + "/fdinfo/" + name}
-			var no error
-			f.File, no = statFile(f.link)
+			f, no := statFile(dir + "/fd/" + name)
 			if fd, bad := strconv.Atoi(name); no == nil && bad == nil && want(f) {
 				found = append(found, Handle{thread, fd, f.Device})
 			}

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,49 +32,8 @@ func open(t *testing.T, name string) *os.File {
 }
 
 // of wants the descriptors of a device.
-func of(device uint64) func(OpenFile) bool {
-	return func(f OpenFile) bool { return f.Device == device }
-}
-
-// TestHolds: files that a socket holds, which nobody has received, and an io_uring, which may hold some.
-func TestHolds(t *testing.T) {
-	holding := func() int {
-		found, _, err := HandlesOf(FS{}, os.Getpid(), 1<<16, OpenFile.Holds)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(found)
-	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _, _ = unix.Close(pair[0]), unix.Close(pair[1]) }()
-	if n := holding(); n != 0 {
-		t.Errorf("before: %d", n)
-	}
-	f := open(t, "/dev/full")
-	if err := unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(int(f.Fd())), nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	if n := holding(); n != 1 {
-		t.Errorf("on their way: %d", n)
-	}
-	if _, _, _, _, err := unix.Recvmsg(pair[1], make([]byte, 1), nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	if n := holding(); n != 0 {
-		t.Errorf("received: %d", n)
-	}
-	var params [120]byte
-	ring, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 4, uintptr(unsafe.Pointer(&params)), 0)
-	if errno != 0 {
-		t.Skipf("this kernel makes no io_uring: %v", errno)
-	}
-	defer func() { _ = unix.Close(int(ring)) }()
-	if n := holding(); n != 1 {
-		t.Errorf("an io_uring: %d", n)
-	}
+func of(device uint64) func(File) bool {
+	return func(f File) bool { return f.Device == device }
 }
 
 // TestHandlesOf: the descriptors of a device are found under each of its names, and those of one open file are told
