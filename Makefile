@@ -127,16 +127,16 @@ TALLY := $(abspath $(BIN))/tests
 # lint has all checks of vet. What a test finds on the machine is in no cache, so each runs. Some call make.
 GO_TEST = env -u MAKEFLAGS -u MFLAGS $(TALLY)/tally -into $(TALLY)/$@ $(GO) test -vet=off -count=1
 
-# Node images are built beside what computes. Nodes run after it: beside each other they wait, and beside
-# compilers all of them ask again and again.
+# Nodes wait most of their time, so what computes runs beside them. It gives way to them: a node that gets no
+# processor asks again and again.
 .PHONY: test
 test: tally ## everything that checks the project; CI runs exactly this
-	@status=0; $(MAKE) --no-print-directory -j2 fetch check-alone && $(MAKE) --no-print-directory test-node || status=$$?; \
+	@status=0; $(MAKE) --no-print-directory -j4 check-alone test-scenes test-long test-rest || status=$$?; \
 	$(TALLY)/tally -sum $(TALLY)/test-* || status=1; exit $$status
 
 .PHONY: check-alone
 check-alone:
-	@env -u MAKEFLAGS -u MFLAGS $(MAKE) --no-print-directory check
+	@env -u MAKEFLAGS -u MFLAGS nice $(MAKE) --no-print-directory check
 
 # What takes long to get, for those that need it later.
 .PHONY: fetch
@@ -200,16 +200,16 @@ test-node: | tally-there
 NODE_TEST = $(GO_TEST) -timeout 60m
 
 .PHONY: test-scenes
-test-scenes: | tally-there
+test-scenes: | tally-there fetch
 	$(NODE_TEST) -parallel 6 ./test/scenes
 
 .PHONY: test-long
-test-long: | tally-there
+test-long: | tally-there fetch
 	$(NODE_TEST) -p 2 -parallel 4 $(LONG:%=./test/%)
 
 .PHONY: test-rest
-test-rest: | tally-there
-	$(NODE_TEST) -p 1 -parallel 4 $$($(GO) list ./test/... | grep -v '$(is_long)')
+test-rest: | tally-there fetch
+	$(NODE_TEST) -p 2 -parallel 4 $$($(GO) list ./test/... | grep -v '$(is_long)')
 
 .PHONY: tally-there
 tally-there:

@@ -294,5 +294,9 @@ func openCgroup(above int, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), name), unix.Fchown(fd, 0, 0)
+	f := os.NewFile(uintptr(fd), name)
+	if err := f.Chown(0, 0); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
