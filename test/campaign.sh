@@ -17,7 +17,7 @@ parts=()
 bad=0
 trap 'table; exit 1' INT TERM
 
-# part NAME FIGURE COMMAND… runs a command unless it passed before. FIGURE finds the line of
+# part NAME FIGURE COMMAND… runs a command unless it passed before. FIGURE finds the lines of
 # its output that the table shows. A test that did not run is no test that passed.
 part() {
   local name=$1 figure=$2 begin=$SECONDS result=passed
@@ -32,7 +32,7 @@ part() {
   elif grep -qE '^(--- SKIP|testing: warning: no tests to run)' "$out/$name.log"; then
     result="NOT RUN"
   fi
-  echo "$result"$'\t'"$((SECONDS - begin)) s"$'\t'"$(grep -oE -- "$figure" "$out/$name.log" | tail -1 | cut -c1-90)" >"$out/$name.result"
+  echo "$result"$'\t'"$((SECONDS - begin)) s"$'\t'"$(grep -oE -- "$figure" "$out/$name.log" | paste -sd ';' | cut -c1-90)" >"$out/$name.result"
 }
 
 # table prints a line for each part, and where the output of those that did not pass is.
