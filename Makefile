@@ -127,8 +127,7 @@ TALLY := $(abspath $(BIN))/tests
 # lint has all checks of vet. What a test finds on the machine is in no cache, so each runs. Some call make.
 GO_TEST = env -u MAKEFLAGS -u MFLAGS $(TALLY)/tally -into $(TALLY)/$@ $(GO) test -vet=off -count=1
 
-# Nodes wait most of their time, so what computes runs beside them. It gives way to them: a node that gets no
-# processor asks again and again.
+# Nodes wait most of their time, so what computes runs beside them.
 .PHONY: test
 test: tally ## everything that checks the project; CI runs exactly this
 	@status=0; $(MAKE) --no-print-directory -j4 check-alone test-scenes test-long test-rest || status=$$?; \
@@ -136,7 +135,7 @@ test: tally ## everything that checks the project; CI runs exactly this
 
 .PHONY: check-alone
 check-alone:
-	@env -u MAKEFLAGS -u MFLAGS nice $(MAKE) --no-print-directory check
+	@env -u MAKEFLAGS -u MFLAGS $(MAKE) --no-print-directory check
 
 # What takes long to get, for those that need it later.
 .PHONY: fetch
