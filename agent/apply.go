@@ -95,8 +95,8 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		if !last.planned || len(during.instances.Divided()) > len(last.instances.Divided()) {
 			a.nodes.Look(during.isolation, a.linkSupervisors)
 		}
-		n := a.planner.node(v, inv, last)
-		n.Still = a.before.unknown(v.config.Paths, a.jobs) != nil // a job's device is known by that plan alone
+		n := a.planner.node(v, inv)
+		n.Still = a.before.unknown(v.config.Paths, a.jobs) != nil // no control daemon is stopped then
 		n.Closed = map[gpu.UUID]bool{}
 		for _, g := range a.reader.Look(start).GPUs {
 			n.Closed[g.UUID] = g.Reason != ""

@@ -78,8 +78,8 @@ func (m *planner) withServers(v *view, inv gpu.Inventory) gpu.Inventory {
 }
 
 // node is what MIG layouts rest on.
-func (m *planner) node(v *view, inv gpu.Inventory, last *view) layouts.Node {
-	return layouts.Node{Config: v.config, Plan: v.plan, Inventory: inv, InForce: last.plan, Before: m.before.plan}
+func (m *planner) node(v *view, inv gpu.Inventory) layouts.Node {
+	return layouts.Node{Config: v.config, Plan: v.plan, Inventory: inv}
 }
 
 // before is what the agent before this one left. Only the loop changes it.

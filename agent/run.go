@@ -123,7 +123,7 @@ func Release(ctx context.Context, o Options, force bool) error {
 	return errors.Join(
 		a.limits.Release(ctx),
 		a.nodes.OpenOutside(),
-		a.layouts.Leave(ctx, a.planner.node(a.view.Load(), gpu.Inventory{}, &view{})),
+		a.layouts.Leave(ctx, a.planner.node(a.view.Load(), gpu.Inventory{})),
 		a.modes.Restore(ctx, a.hardware.Inventory),
 		release.RemoveGenerated(cfg),
 	)

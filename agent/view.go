@@ -213,12 +213,6 @@ func (v *view) isolation() isolation.Conditions {
 	return isolation.Conditions{
 		Planned: v.planned, Observed: v.plan.Observe, Supervised: v.config.HTCondor.Supervise && v.config.HTCondor.Manage,
 		Instances: v.instances, ForJobs: v.forJobs, JobCgroups: v.settings.JobCgroups(),
-		Device: func(u gpu.UUID) gpu.UUID {
-			if g, ok := v.plan.Find(u); ok {
-				return g.Device
-			}
-			return ""
-		},
 	}
 }
 

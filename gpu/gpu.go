@@ -5,6 +5,8 @@
 // Chip.
 package gpu
 
+import "fmt"
+
 // GPU is one physical GPU as the driver reports it.
 type GPU struct {
 	// UUID is the join key of the whole program ("GPU-…").
@@ -64,4 +66,12 @@ type MIGDevice struct {
 	MPSServer MiB `json:"mps_server_mib,omitempty"`
 	// Multiprocessors is the number of its SMs; 0 means it was not read.
 	Multiprocessors int `json:"multiprocessors,omitempty"`
+}
+
+// Names are all by which a job may have a device of a GPU: its UUID, and the PlaceID of its place if that was read.
+func (d MIGDevice) Names(u UUID) []UUID {
+	if d.Start == nil {
+		return []UUID{d.UUID}
+	}
+	return []UUID{d.UUID, PlaceID(u, fmt.Sprintf("%s@%d", d.Profile, *d.Start))}
 }

@@ -101,6 +101,17 @@ type MIGGPU struct {
 	Instances []Instance `json:"instances,omitempty"`
 }
 
+// Names are all by which a job may have an instance: the PlaceID of its place, and its devices' UUIDs.
+func (g MIGGPU) Names(i Instance) []UUID {
+	names := []UUID{PlaceID(g.UUID, g.Chip.FormatPlace(i.Place))}
+	for _, c := range i.Compute {
+		if c.UUID != "" {
+			names = append(names, c.UUID)
+		}
+	}
+	return names
+}
+
 // Layout is where the instances are now.
 func (g MIGGPU) Layout() Layout {
 	places := make([]Place, len(g.Instances))

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"cmp"
+	"crypto/sha1"
 	"fmt"
 	"slices"
 	"strconv"
@@ -19,6 +20,15 @@ type Place struct {
 // Compare orders places by profile, then start.
 func (p Place) Compare(q Place) int {
 	return cmp.Or(cmp.Compare(p.Profile, q.Profile), cmp.Compare(p.Start, q.Start))
+}
+
+// PlaceID names a place of a GPU ("3g.20gb@4") as a MIG device is named, the same for ever:
+// HTCondor knows its slot by it before the device exists, and a device's own UUID is not
+// proven to come again. It is a UUID of version 5 (RFC 9562) over GPU and place.
+func PlaceID(u UUID, place string) UUID {
+	h := sha1.Sum([]byte("gpuslot MIG place " + string(u) + " " + place))
+	h[6], h[8] = h[6]&0x0f|0x50, h[8]&0x3f|0x80
+	return UUID(fmt.Sprintf("MIG-%x-%x-%x-%x-%x", h[0:4], h[4:6], h[6:8], h[8:10], h[10:16]))
 }
 
 // Layout is a set of places on one GPU, ordered by profile, then start.

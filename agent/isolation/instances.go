@@ -12,9 +12,9 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/devices"
 )
 
-// Instances are the GPU instances behind each GPU and MIG device of a node: a job on a GPU
-// that the site has divided has all of them. One on a GPU that is not divided has none, nor
-// has one on a GPU that gpuslot gives out in devices: it is from before.
+// Instances are the GPU instances behind each GPU and MIG device of a node. A device has its own name
+// and that of its place. A job on a GPU that the site has divided has all of them. One on a GPU that is
+// not divided has none, nor has one on a GPU that gpuslot gives out in devices: it is from before.
 type Instances map[gpu.UUID][]devices.Instance
 
 // InstancesOf are those of an inventory. A GPU in MIG mode is divided, whether or not its
@@ -30,7 +30,10 @@ func InstancesOf(inv gpu.Inventory, before Instances) Instances {
 		}
 		for _, d := range g.MIGDevices {
 			i := devices.Instance{GPU: g.UUID, ID: d.GPUInstance}
-			of[d.UUID], taken[i] = []devices.Instance{i}, true
+			taken[i] = true
+			for _, name := range d.Names(g.UUID) {
+				of[name] = []devices.Instance{i}
+			}
 		}
 	}
 	for u, had := range before {
@@ -92,7 +95,6 @@ func (c Conditions) Divided() bool { return len(c.Instances.Divided()) > 0 }
 // instancesFor are those of what a job got.
 func (c Conditions) instancesFor(j jobs.Job) ([]devices.Instance, error) {
 	u := cmp.Or(j.Device, j.GPU)
-	u = cmp.Or(c.Device(u), u)
 	of, ok := c.Instances[u]
 	switch {
 	case !ok:

@@ -184,7 +184,7 @@ func TestWhereGPUsAreDivided(t *testing.T) {
 	of.Divide([]gpu.UUID{byUs})
 	for name, of := range map[string]Instances{"now": of, "between": Between(of, InstancesOf(gpu.Inventory{}, of)),
 		"not read": InstancesOf(gpu.Inventory{}, of), "before": Between(of, Instances{whole: nil})} {
-		c := Conditions{Instances: of, Device: func(gpu.UUID) gpu.UUID { return "" }}
+		c := Conditions{Instances: of}
 		for u, want := range map[gpu.UUID][]devices.Instance{bySite: {{GPU: bySite, All: true}}, byUs: nil, whole: nil} {
 			if got, err := c.instancesFor(jobs.Job{GPU: u}); !slices.Equal(got, want) || err != nil {
 				t.Errorf("%s, %s: %v, %v", name, u, got, err)

@@ -91,8 +91,6 @@ type Conditions struct {
 	Instances Instances
 	// ForJobs are the undivided GPUs that jobs share and no desktop uses.
 	ForJobs []gpu.UUID
-	// Device is the MIG device at a place of a layout; empty for what is no such place.
-	Device func(place gpu.UUID) gpu.UUID
 	// JobCgroups: HTCondor is set up to give jobs cgroups of their own.
 	JobCgroups bool
 }

@@ -153,7 +153,7 @@ func newNode(t testing.TB) *node {
 // now are conditions in which jobs are held to their nodes.
 func now() Conditions {
 	c := Conditions{
-		Planned: true, JobCgroups: true, Supervised: true, Device: func(gpu.UUID) gpu.UUID { return "" },
+		Planned: true, JobCgroups: true, Supervised: true,
 		Instances: map[gpu.UUID][]devices.Instance{uuid(0): {{GPU: uuid(0), All: true}}},
 	}
 	for i := 1; i < 100; i++ {

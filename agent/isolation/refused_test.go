@@ -291,15 +291,14 @@ func TestNews(t *testing.T) {
 // TestInstancesOfJobs: a job has what its GPUs have, each job once, and what is not known is an error of its job.
 func TestInstancesOfJobs(t *testing.T) {
 	c := now()
-	c.Device = func(u gpu.UUID) gpu.UUID {
-		if u == "place" {
-			return mig(5)
-		}
-		return ""
-	}
+	start := 4
+	place := gpu.PlaceID(uuid(0), "1g.5gb@4")
+	c.Instances = InstancesOf(gpu.Inventory{GPUs: []gpu.GPU{{UUID: uuid(0), MIGEnabled: true, MIGDevices: []gpu.MIGDevice{
+		{UUID: mig(3), GPUInstance: 3}, {UUID: mig(5), GPUInstance: 5, Profile: "1g.5gb", Start: &start}, {UUID: mig(7), GPUInstance: 7},
+	}}}}, nil)
 	n := newNode(t)
 	one, two := n.starter(100, 1), n.starter(200, 2)
-	got := c.withNodes([]jobs.Job{{Starter: one, GPU: mig(3)}, {Starter: two, GPU: "gone"}, {Starter: one, GPU: "place"}, {Starter: one, GPU: "x", Device: mig(7)}})
+	got := c.withNodes([]jobs.Job{{Starter: one, GPU: mig(3)}, {Starter: two, GPU: "gone"}, {Starter: one, GPU: place}, {Starter: one, GPU: "x", Device: mig(7)}})
 	if len(got) != 2 || fmt.Sprint(got[0].own) != fmt.Sprint([]devices.Instance{{GPU: uuid(0), ID: 3}, {GPU: uuid(0), ID: 5}, {GPU: uuid(0), ID: 7}}) || got[0].err != nil {
 		t.Errorf("%+v", got)
 	}

@@ -3,7 +3,6 @@ package layouts
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
@@ -37,13 +36,8 @@ func (l *Layouts) unfinished(ctx context.Context, n *Node, u gpu.UUID) error {
 	if err != nil {
 		return err
 	}
-	goes := n.keys(takes(journal.Change, s))
-	why, slot := l.jobs.Unknown(), l.jobs.Reserve(goes)
-	for _, j := range l.jobs.Running() { // also by the plan of the agent before this one
-		if slices.Contains(goes, DeviceOf(j, &n.Plan, &n.Before)) {
-			slot = j.Starter.Slot
-		}
-	}
+	goes := takes(journal.Change, s)
+	why, slot := n.unknown(l.jobs), l.jobs.Reserve(goes)
 	if why == "" && slot != "" {
 		why = slot + " has a job there"
 	}
@@ -56,19 +50,19 @@ func (l *Layouts) unfinished(ctx context.Context, n *Node, u gpu.UUID) error {
 	return fmt.Errorf("the unfinished change of the MIG layout of %s waits: %s", u, why)
 }
 
-// takes are the devices that a change may destroy on its way on or back: those that one of its layouts lacks, or the
-// undivided GPU.
-func takes(c *mig.Change, s gpu.MIGState) (devices []gpu.UUID) {
+// takes are the names of the devices that a change may destroy on its way on or back: those that one of its layouts
+// lacks, or the undivided GPU.
+func takes(c *mig.Change, s gpu.MIGState) (names []gpu.UUID) {
 	if !s.Enabled && (c.Wanted.Enabled || c.Former.Enabled) {
-		devices = append(devices, s.UUID)
+		names = append(names, s.UUID)
 	}
 	for _, i := range s.Instances {
 		stays := i.Owner != gpu.Ours || c.Wanted.Layout.Contains(i.Place) && c.Former.Layout.Contains(i.Place)
-		if u, ok := i.UUID(); ok && !stays {
-			devices = append(devices, u)
+		if !stays {
+			names = append(names, s.Names(i)...)
 		}
 	}
-	return devices
+	return names
 }
 
 // change changes the layout of one GPU, which takes minutes where a reset is needed. The

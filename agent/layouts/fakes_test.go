@@ -88,9 +88,7 @@ func (n *node) divide(layout, more string) {
 // round is what the agent's loop does: plan, make the layouts, plan again.
 func (n *node) round() Outcome {
 	n.t.Helper()
-	at := n.now()
-	at.InForce = n.plan
-	n.out = n.Round(n.t.Context(), at)
+	n.out = n.Round(n.t.Context(), n.now())
 	n.plan = n.now().Plan
 	return n.out
 }

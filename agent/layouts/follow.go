@@ -48,7 +48,7 @@ func (l *Layouts) Answered(d condor.Demand, err error) {
 func (l *Layouts) follow(ctx context.Context, n *Node, problem func(error)) (steered []gpu.UUID) {
 	l.forget(&n.Plan)
 	a := l.answer.Load()
-	if l.executor.Hardware == nil || a == nil || a == l.decided || l.jobs.Unknown() != "" {
+	if l.executor.Hardware == nil || a == nil || a == l.decided || n.unknown(l.jobs) != "" {
 		l.repartition = inForce(l.repartition, &n.Plan)
 		return nil
 	}
@@ -101,7 +101,7 @@ func (l *Layouts) decide(
 		return status, nil, err
 	}
 	if a.err != nil {
-		l.keepFree(n, states, past.Reservations)
+		l.keepFree(states, past.Reservations)
 		return status, nil, fmt.Errorf("the collector does not tell what waits: %w", a.err)
 	}
 	w := waitsHere(&n.Plan, how, a.demand)
@@ -131,7 +131,7 @@ func (l *Layouts) decide(
 			status.Steps = append(status.Steps, fmt.Sprintf("%s: %s", s.GPU, s))
 		}
 	}
-	status.Reserved = l.keepFree(n, states, d.Reserved)
+	status.Reserved = l.keepFree(states, d.Reserved)
 	if how == mig.Auto {
 		l.leaveLarge(&n.Plan, w)
 	}
@@ -164,7 +164,7 @@ func (l *Layouts) sight(
 		if err != nil {
 			return sight, nil, err
 		}
-		s = l.withJobs(n, s)
+		s = l.withJobs(s)
 		states[g.UUID], sight.Places[g.UUID] = s, places
 		sight.GPUs = append(sight.GPUs, s.MIGGPU)
 	}
@@ -185,20 +185,17 @@ func placesOf(chip gpu.Chip, g plan.MIGGPU) (gpu.Layout, error) {
 }
 
 // keepFree closes the devices of reservations to new jobs and names their places.
-func (l *Layouts) keepFree(
-	n *Node, states map[gpu.UUID]gpu.MIGState, reserved []mig.Reservation,
-) (places []string) {
+func (l *Layouts) keepFree(states map[gpu.UUID]gpu.MIGState, reserved []mig.Reservation) (places []string) {
 	for _, r := range reserved {
 		s := states[r.GPU]
 		for _, i := range s.Instances {
-			u, ok := i.UUID()
-			if !ok || !r.Keep.Contains(i.Place) {
+			if _, ok := i.UUID(); !ok || !r.Keep.Contains(i.Place) {
 				continue
 			}
 			why := fmt.Sprintf("it is kept free for %s, for which jobs wait: see gpuslot mig plan",
 				s.Chip.FormatPlace(r.Place))
-			for _, key := range n.keys([]gpu.UUID{u}) {
-				l.kept[key] = why
+			for _, name := range s.Names(i) {
+				l.kept[name] = why
 			}
 			places = append(places, fmt.Sprintf("%s: %s", r.GPU, s.Chip.FormatPlace(i.Place)))
 		}

@@ -84,10 +84,6 @@ type Node struct {
 	Config    config.Config
 	Plan      plan.Plan
 	Inventory gpu.Inventory
-	// InForce is the plan by which jobs are admitted during the round; the zero Plan if there is none.
-	InForce plan.Plan
-	// Before is the plan of the agent before this one; the zero Plan if there was none.
-	Before plan.Plan
 	// Closed are the slots of devices that take no jobs.
 	Closed map[gpu.UUID]bool
 	// Still: no layout may change now, because which devices jobs have is not known.

@@ -40,7 +40,7 @@ func (l *Layouts) leaveGPUs(ctx context.Context, n *Node, problem func(error)) (
 		if !here || wished || planned {
 			continue
 		}
-		if why := l.jobs.Unknown(); why != "" {
+		if why := n.unknown(l.jobs); why != "" {
 			problem(fmt.Errorf("the MIG devices of %s stay for now: %s", u, why))
 			continue
 		}
@@ -59,7 +59,7 @@ func (l *Layouts) leave(ctx context.Context, n *Node, u gpu.UUID, found bool) (s
 	if err != nil {
 		return 0, err
 	}
-	s = l.withJobs(n, s)
+	s = l.withJobs(s)
 	wanted := mig.Wanted{Enabled: s.Enabled}
 	foreign := false
 	var users []string
@@ -72,12 +72,10 @@ func (l *Layouts) leave(ctx context.Context, n *Node, u gpu.UUID, found bool) (s
 			wanted.Layout = append(wanted.Layout, i.Place)
 			users = append(users, s.Chip.FormatPlace(i.Place))
 		default:
-			if u, ok := i.UUID(); ok {
-				goes = append(goes, u)
-			}
+			goes = append(goes, s.Names(i)...)
 		}
 	}
-	if slot := l.jobs.Reserve(n.keys(goes)); slot != "" {
+	if slot := l.jobs.Reserve(goes); slot != "" {
 		return 0, fmt.Errorf("the MIG devices of %s stay for now: %s has a job there", u, slot)
 	}
 	free := len(wanted.Layout) == 0

@@ -75,27 +75,27 @@ func (l *Layouts) makeOne(
 	if !s.Capable {
 		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, gpu.ErrNoMIG)
 	}
-	if why := l.jobs.Unknown(); why != "" && (len(s.Instances) > 0 || !s.Enabled) {
+	if why := n.unknown(l.jobs); why != "" && (len(s.Instances) > 0 || !s.Enabled) {
 		return out, nil, waits(why)
 	}
 	goal, want, err := l.goal(s, g)
 	if err != nil {
 		return out, nil, err
 	}
-	p, err := mig.PlanWant(&l.catalogue, l.withJobs(n, s).MIGGPU, want)
+	p, err := mig.PlanWant(&l.catalogue, l.withJobs(s).MIGGPU, want)
 	if err != nil {
 		return out, nil, fmt.Errorf("MIG layout of %s: %w", g.UUID, err)
 	}
 	if why := unserved(p); why != "" {
-		return out, n.keys(gone(s, goal)), waits(why)
+		return out, gone(s, goal), waits(why)
 	}
 	layout := p.GPUs[0].Layout
 	lost := gone(s, layout)
 	if !s.Enabled {
 		lost = append(lost, g.UUID) // a job has all of it, whether or not it has opened it yet
 	}
-	if slot := l.jobs.Reserve(n.keys(lost)); slot != "" {
-		return out, n.keys(gone(s, goal)), waits(slot + " has a job there")
+	if slot := l.jobs.Reserve(lost); slot != "" {
+		return out, gone(s, goal), waits(slot + " has a job there")
 	}
 	if err := noteMode(l.paths, g.UUID, s.Enabled); err != nil {
 		return out, nil, err // there would be no way back
@@ -156,21 +156,19 @@ func wantsOf(chip gpu.Chip, g plan.MIGGPU) ([]mig.Want, error) {
 
 // withJobs is the state with the jobs that have instances, whether or not they compute at
 // this moment, and with our own control daemons marked.
-func (l *Layouts) withJobs(n *Node, s gpu.MIGState) gpu.MIGState {
+func (l *Layouts) withJobs(s gpu.MIGState) gpu.MIGState {
 	running := l.jobs.Running()
 	s.Instances = slices.Clone(s.Instances)
 	for k := range s.Instances {
 		in := &s.Instances[k]
-		u, ok := in.UUID()
-		if !ok {
-			continue
-		}
 		in.Holders = slices.Clone(in.Holders)
+		u, one := in.UUID()
 		for h, by := range in.Holders {
-			in.Holders[h].Ours = by.PID > 0 && l.daemons.Owns(u, by.PID)
+			in.Holders[h].Ours = one && by.PID > 0 && l.daemons.Owns(u, by.PID)
 		}
+		names := s.Names(*in)
 		for _, j := range running {
-			if j.GPU == u || DeviceOf(j, &n.Plan, &n.Before) == u {
+			if slices.Contains(names, j.GPU) || slices.Contains(names, j.Device) {
 				in.Holders = append(in.Holders, gpu.Holder{Slot: j.Starter.Slot})
 			}
 		}
@@ -178,30 +176,21 @@ func (l *Layouts) withJobs(n *Node, s gpu.MIGState) gpu.MIGState {
 	return s
 }
 
-// DeviceOf is the MIG device that a job has at a place of a layout; empty if it has none.
-// That of a job from before the agent started is in the plan, or in the one before.
-func DeviceOf(j jobs.Job, plans ...*plan.Plan) gpu.UUID {
-	if j.Device != "" {
-		return j.Device
-	}
-	for _, p := range plans {
-		if g, ok := p.GPU(j.GPU); ok && g.Device != "" {
-			return g.Device
+// unknown says which job has a MIG device that is not known; empty if there is none. A job from before the agent
+// started has the name of a place, which a GPU that does not answer has not.
+func (n *Node) unknown(table Jobs) string {
+	var known []gpu.UUID
+	for _, g := range n.Inventory.GPUs {
+		for _, d := range g.MIGDevices {
+			known = append(known, d.Names(g.UUID)...)
 		}
 	}
-	return ""
-}
-
-// keys are the names by which the plans and the job table have MIG devices, besides the
-// devices' own.
-func (n *Node) keys(devices []gpu.UUID) []gpu.UUID {
-	keys := slices.Clone(devices)
-	for _, g := range slices.Concat(n.Plan.GPUs, n.InForce.GPUs) {
-		if g.Place != "" && slices.Contains(devices, g.Device) && !slices.Contains(keys, g.UUID) {
-			keys = append(keys, g.UUID)
+	for _, j := range table.Running() {
+		if j.GPU.IsMIG() && !slices.Contains(known, j.GPU) && !slices.Contains(known, j.Device) {
+			return fmt.Sprintf("%s has the MIG device %s, which no GPU that answers has", j.Starter.Slot, j.GPU)
 		}
 	}
-	return keys
+	return table.Unknown()
 }
 
 // unserved says why a plan does not give all that is wanted; empty if it does.
@@ -215,12 +204,12 @@ func unserved(p mig.Plan) string {
 	return strings.Join(why, "; ")
 }
 
-// gone are the devices that a layout does not have.
+// gone are the names of the devices that a layout does not have.
 func gone(s gpu.MIGState, l gpu.Layout) []gpu.UUID {
 	var out []gpu.UUID
 	for _, i := range s.Instances {
-		if u, ok := i.UUID(); ok && !l.Contains(i.Place) {
-			out = append(out, u)
+		if !l.Contains(i.Place) {
+			out = append(out, s.Names(i)...)
 		}
 	}
 	return out

@@ -2,6 +2,7 @@ package layouts
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,16 +22,15 @@ func device(u gpu.UUID, place gpu.Place, holders ...gpu.Holder) gpu.Instance {
 // TestUsersOfDevices: jobs hold their devices, by the device's name or by that of its place. The control daemon of a
 // device is ours; a holder without a process is not.
 func TestUsersOfDevices(t *testing.T) {
-	at := &Node{Plan: plan.Plan{GPUs: []plan.GPU{{UUID: "place", Device: "MIG-2"}}}}
 	job := func(slot string, u gpu.UUID) jobs.Job { return jobs.Job{Starter: starter.Starter{Slot: slot}, GPU: u} }
-	n := &node{running: []jobs.Job{job("slot1_1", "MIG-1"), job("slot1_2", "place"), job("slot1_3", "MIG-9")}}
+	n := &node{running: []jobs.Job{job("slot1_1", "MIG-1"), job("slot1_2", gpu.PlaceID(testGPU, "9@4")), job("slot1_3", "MIG-9")}}
 	l := New(Options{Jobs: n, Daemons: n})
-	s := gpu.MIGState{MIGGPU: gpu.MIGGPU{Instances: []gpu.Instance{
-		{}, device("MIG-1", gpu.Place{}, gpu.Holder{PID: 77}, gpu.Holder{PID: 78}), device("MIG-2", gpu.Place{}, gpu.Holder{Slot: "x"}),
+	s := gpu.MIGState{MIGGPU: gpu.MIGGPU{UUID: testGPU, Instances: []gpu.Instance{
+		{}, device("MIG-1", gpu.Place{}, gpu.Holder{PID: 77}, gpu.Holder{PID: 78}), device("MIG-2", gpu.Place{Profile: 9, Start: 4}, gpu.Holder{Slot: "x"}),
 	}}}
 	for _, n.owned = range []int{77, 0} {
 		var got [][]gpu.Holder
-		for _, i := range l.withJobs(at, s).Instances {
+		for _, i := range l.withJobs(s).Instances {
 			got = append(got, i.Holders)
 		}
 		want := [][]gpu.Holder{nil, {{PID: 77, Ours: n.owned == 77}, {PID: 78}, {Slot: "slot1_1"}}, {{Slot: "x"}, {Slot: "slot1_2"}}}
@@ -43,22 +43,11 @@ func TestUsersOfDevices(t *testing.T) {
 	}
 }
 
-// TestNamesOfDevices: a device has its own name and that of the place where it is.
-func TestNamesOfDevices(t *testing.T) {
-	n := Node{Plan: plan.Plan{GPUs: []plan.GPU{
-		{UUID: "MIG-1", Device: "MIG-1"}, {UUID: "place 2", Place: "1g.5gb@0", Device: "MIG-2"}, {UUID: "place 3", Place: "1g.5gb@1", Device: "MIG-3"},
-	}}}
-	n.InForce = plan.Plan{GPUs: append([]plan.GPU{{UUID: "old place 1", Place: "2g.10gb@0", Device: "MIG-1"}}, n.Plan.GPUs...)}
-	if got := n.keys([]gpu.UUID{"MIG-1", "MIG-2"}); !slices.Equal(got, []gpu.UUID{"MIG-1", "MIG-2", "place 2", "old place 1"}) {
-		t.Errorf("%q", got)
-	}
-}
-
-// TestGone: the devices at places that a layout does not have. What is no device has no job.
+// TestGone: the names of the devices at places that a layout does not have.
 func TestGone(t *testing.T) {
 	stays, goes := gpu.Place{Profile: 9, Start: 0}, gpu.Place{Profile: 9, Start: 4}
-	s := gpu.MIGState{MIGGPU: gpu.MIGGPU{Instances: []gpu.Instance{{Place: goes}, device("MIG-1", stays), device("MIG-2", goes)}}}
-	if got := gone(s, gpu.NewLayout(stays)); !slices.Equal(got, []gpu.UUID{"MIG-2"}) {
+	s := gpu.MIGState{MIGGPU: gpu.MIGGPU{Instances: []gpu.Instance{device("MIG-1", stays), device("MIG-2", goes)}}}
+	if got := gone(s, gpu.NewLayout(stays)); !slices.Equal(got, []gpu.UUID{gpu.PlaceID("", "9@4"), "MIG-2"}) {
 		t.Errorf("%q", got)
 	}
 }
@@ -139,5 +128,32 @@ func TestOneStep(t *testing.T) {
 	n.divide(`"1g.5gb@0, 1g.5gb@1"`, "")
 	if out := n.round(); !out.Changed || n.has() != "1g.5gb@0 1g.5gb@1" {
 		t.Errorf("there is %s, %+v", n.has(), out)
+	}
+}
+
+// TestUnknownDevice: a job whose MIG device no GPU has by any of its names keeps all layouts as they are. Jobs on GPUs
+// do not.
+func TestUnknownDevice(t *testing.T) {
+	start := 4
+	n := &node{}
+	at := &Node{Inventory: gpu.Inventory{GPUs: []gpu.GPU{{UUID: testGPU, MIGDevices: []gpu.MIGDevice{
+		{UUID: "MIG-1", Profile: "1g.5gb", Start: &start}, {UUID: "MIG-2", Profile: "1g.5gb"},
+	}}}}}
+	place := gpu.PlaceID(testGPU, "1g.5gb@4")
+	for _, known := range []jobs.Job{{GPU: "MIG-1"}, {GPU: "MIG-2"}, {GPU: place}, {GPU: "MIG-9", Device: "MIG-1"}, {GPU: "GPU-9"}} {
+		if n.running = []jobs.Job{known}; at.unknown(n) != "" {
+			t.Errorf("%+v: %s", known, at.unknown(n))
+		}
+	}
+	for _, lost := range []jobs.Job{{GPU: "MIG-9"}, {GPU: gpu.PlaceID(testGPU, "1g.5gb@5")}, {GPU: "MIG-9", Device: "MIG-8"}} {
+		lost.Starter.Slot = "slot1_1"
+		n.running = []jobs.Job{{GPU: "MIG-1"}, lost}
+		if why := at.unknown(n); !strings.HasPrefix(why, "slot1_1 has the MIG device MIG-") {
+			t.Errorf("%+v: %q", lost, why)
+		}
+	}
+	n.running, n.unknown = nil, "the job in slot1_1 is not known"
+	if why := at.unknown(n); why != n.unknown {
+		t.Error(why)
 	}
 }

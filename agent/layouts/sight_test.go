@@ -82,7 +82,6 @@ func TestBeatsBeforeEachLook(t *testing.T) {
 // TestKeptFree: of what a reservation names, the devices that exist take no new jobs, by their own names and the plan's.
 func TestKeptFree(t *testing.T) {
 	n := followingNode(t, "auto", "")
-	at := n.now()
 	s, err := n.executor.State(t.Context(), testGPU)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +89,7 @@ func TestKeptFree(t *testing.T) {
 	s.Instances[0].Compute = nil
 	keep := gpu.NewLayout(s.Instances[0].Place, s.Instances[1].Place)
 	n.kept = map[gpu.UUID]string{}
-	got := n.keepFree(&at, map[gpu.UUID]gpu.MIGState{testGPU: s}, []mig.Reservation{{GPU: "GPU-gone", Keep: keep}, {GPU: testGPU, Keep: keep}})
+	got := n.keepFree(map[gpu.UUID]gpu.MIGState{testGPU: s}, []mig.Reservation{{GPU: "GPU-gone", Keep: keep}, {GPU: testGPU, Keep: keep}})
 	if want := string(testGPU) + ": " + s.Chip.FormatPlace(s.Instances[1].Place); !slices.Equal(got, []string{want}) {
 		t.Errorf("kept free are %q, want %s", got, want)
 	}

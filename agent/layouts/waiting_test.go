@@ -11,7 +11,6 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
-	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -62,27 +61,6 @@ func TestUnservedIsLoggedOnce(t *testing.T) {
 		l.logUnserved(mig.Auto, c.now)
 		if got := strings.Count(log.String(), "\n"); got != c.want {
 			t.Errorf("round %d: %d lines, want %d", i, got, c.want)
-		}
-	}
-}
-
-// TestDeviceOf: the job's own word, then the plan in force, then the one before.
-func TestDeviceOf(t *testing.T) {
-	at := func(device gpu.UUID) *plan.Plan { return &plan.Plan{GPUs: []plan.GPU{{UUID: "PLACE", Device: device}}} }
-	for name, c := range map[string]struct {
-		job   jobs.Job
-		plans []*plan.Plan
-		want  gpu.UUID
-	}{
-		"its own":             {jobs.Job{GPU: "PLACE", Device: "MIG-1"}, []*plan.Plan{at("MIG-2")}, "MIG-1"},
-		"the plan's":          {jobs.Job{GPU: "PLACE"}, []*plan.Plan{at("MIG-2"), at("MIG-3")}, "MIG-2"},
-		"the plan's before":   {jobs.Job{GPU: "PLACE"}, []*plan.Plan{at(""), at("MIG-3")}, "MIG-3"},
-		"of none of them":     {jobs.Job{GPU: "PLACE"}, []*plan.Plan{at(""), {}}, ""},
-		"of another GPU":      {jobs.Job{GPU: "OTHER"}, []*plan.Plan{at("MIG-2")}, ""},
-		"nothing was planned": {jobs.Job{GPU: "PLACE"}, nil, ""},
-	} {
-		if got := DeviceOf(c.job, c.plans...); got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
 }

@@ -1,12 +1,12 @@
 package metrics
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/jobs"
-	"github.com/gpuslot/gpuslot/agent/layouts"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/sampling"
@@ -39,9 +39,9 @@ func usageOf(s *status.Snapshot) *Usage {
 	}
 	running := slices.Clone(s.Running)
 	for i, r := range running {
-		if d := layouts.DeviceOf(r, &s.Plan, &s.Before); d != "" {
-			running[i].GPU = d
-		}
+		now, _ := s.Plan.GPU(r.GPU)
+		before, _ := s.Before.GPU(r.GPU)
+		running[i].GPU = cmp.Or(r.Device, now.Device, before.Device, r.GPU)
 	}
 	out.Slots = slotsOf(snap, fresh, running, s.Config.Metrics.JobLabels)
 	if said := s.Startds; !said.At.IsZero() {

@@ -297,7 +297,8 @@ func devices(c candidate, places []place, r config.RequestVRAM, n *notes) []cand
 	taken := map[gpu.UUID]bool{}
 	for _, p := range places {
 		one := c.part(gpu.MIGDevice{
-			UUID: p.id(c.UUID), Profile: p.profile.Name, Memory: p.profile.Memory, Multiprocessors: p.profile.Multiprocessors,
+			UUID: gpu.PlaceID(c.UUID, p.String()), Profile: p.profile.Name,
+			Memory: p.profile.Memory, Multiprocessors: p.profile.Multiprocessors,
 		})
 		one.place, one.slices, one.device = p.String(), p.profile.Slices, ""
 		if d, there := p.in(c.MIGDevices); there {
