@@ -93,23 +93,17 @@ func (e BlockedError) Error() string {
 
 func (e BlockedError) Unwrap() error { return e.Err }
 
-// Preview is what Apply would do, without doing it: the state with owners, the
-// steps, and who is in the way.
-func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) (gpu.MIGState, []Step, error) {
-	journal, err := ReadJournal(e.Dir, u)
+// Preview is what Apply would do, without doing it: the steps, and who is in the way.
+func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) ([]Step, error) {
+	c, err := e.open(ctx, u)
 	if err != nil {
-		return gpu.MIGState{}, nil, err
+		return nil, err
 	}
-	s, err := e.Hardware.State(ctx, u)
+	steps, err := Changes(c.now, w)
 	if err != nil {
-		return gpu.MIGState{}, nil, err
+		return nil, err
 	}
-	s = journal.settle(s, e.Boot)
-	steps, err := Changes(s, w)
-	if err != nil {
-		return s, nil, err
-	}
-	return s, steps, e.blocked(ctx, s, steps, nil)
+	return steps, e.blocked(ctx, c.now, steps, nil)
 }
 
 // State reads a GPU with the owners of its instances, and names the holders.

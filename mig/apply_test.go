@@ -71,7 +71,7 @@ func TestApplyRefuses(t *testing.T) {
 		if c.is != nil && !errors.Is(err, c.is) {
 			t.Errorf("%v is no %v", err, c.is)
 		}
-		if _, _, errPreview := e.Preview(t.Context(), testGPU, c.w); errPreview == nil || errPreview.Error() != err.Error() {
+		if _, errPreview := e.Preview(t.Context(), testGPU, c.w); errPreview == nil || errPreview.Error() != err.Error() {
 			t.Errorf("preview says %v, apply %v", errPreview, err)
 		}
 	}

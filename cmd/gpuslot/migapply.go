@@ -177,7 +177,7 @@ func applyOne(ctx context.Context, e mig.Executor, t target, dry bool) result {
 	switch {
 	case err != nil:
 	case dry:
-		_, r.Planned, err = e.Preview(ctx, t.state.UUID, wanted)
+		r.Planned, err = e.Preview(ctx, t.state.UUID, wanted)
 	default:
 		r.Outcome, err = e.Apply(ctx, t.state.UUID, wanted)
 	}
