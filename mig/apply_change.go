@@ -119,13 +119,18 @@ func ended(back bool) End {
 	return ReachedWanted
 }
 
-// finish empties the journal.
+// finish empties the journal. A change that cannot be noted as ended stays one.
 func (c *change) finish(w Wanted) error {
 	if c.journal.Change == nil && c.journal.Degraded == "" && c.journal.Applied != nil && c.journal.Applied.equal(w) {
 		return nil
 	}
-	c.journal.Change, c.journal.Degraded, c.journal.Applied = nil, "", &w
-	return c.journal.write(c.e.Dir)
+	ended := c.journal
+	ended.Change, ended.Degraded, ended.Applied = nil, "", &w
+	err := ended.write(c.e.Dir)
+	if err == nil {
+		c.journal = ended
+	}
+	return err
 }
 
 func (w Wanted) equal(v Wanted) bool { return w.Enabled == v.Enabled && w.Layout.Equal(v.Layout) }

@@ -38,6 +38,47 @@ func TestNoStepWithoutJournal(t *testing.T) {
 	ends(t, f, e, out, err, ReachedWanted, "", three0)
 }
 
+// TestFullDisk: while no journal can be written a change is an error without a step, and the next one that can be
+// noted is made. The way back has no step either, so only the end of the change is left to be written.
+func TestFullDisk(t *testing.T) {
+	f, e := given(t, two0, two2)
+	full := JournalFile(e.Dir, testGPU) + ".new"
+	if err := os.Mkdir(full, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		out, err := e.Apply(t.Context(), testGPU, on(three0))
+		if err == nil || !strings.Contains(err.Error(), "write the journal") || len(out.Steps)+len(f.calls) > 0 {
+			t.Errorf("%+v, %v; calls %q", out, err, f.calls)
+		}
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.Apply(t.Context(), testGPU, on(three0))
+	ends(t, f, e, out, err, ReachedWanted, "", three0)
+}
+
+// TestFullDiskAtTheEnd: a layout that was made and cannot be noted is an error, and is noted by the next change.
+func TestFullDiskAtTheEnd(t *testing.T) {
+	f, e := given(t, two0)
+	full := JournalFile(e.Dir, testGPU) + ".new"
+	f.after = func(string, gpu.Place) { f.after = nil; _ = os.Mkdir(full, 0o700) }
+	out, err := e.Apply(t.Context(), testGPU, on(two0, two2))
+	if err == nil || out.End != ReachedWanted {
+		t.Errorf("%+v, %v", out, err)
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	if out, err = e.Recover(t.Context(), testGPU); out.End != ReachedWanted || err != nil {
+		t.Errorf("%+v, %v", out, err)
+	}
+	if w, ok, err := e.Applied(testGPU); !ok || err != nil || !w.equal(on(two0, two2)) {
+		t.Errorf("%+v, %t, %v", w, ok, err)
+	}
+}
+
 // TestModeThatLies: a change of MIG mode that succeeds by the driver's word alone is an error.
 func TestModeThatLies(t *testing.T) {
 	f, e := given(t)
