@@ -2,6 +2,7 @@ package agent
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/condor"
@@ -35,10 +36,17 @@ func TestDeviceOfAJobStaysAfterRestarts(t *testing.T) {
 			}
 			for range 3 {
 				ta.restart()
+				if why := ta.status().UnknownJob; !strings.HasPrefix(why, "slot1_1 ") {
+					t.Errorf("%s, reload %t: before the startd has answered: %q", name, reload, why)
+				}
 				ta.startds.Ask(t.Context())
 				if v := ta.apply(false); !has() || len(ta.jobs.Running()) != 1 {
 					t.Fatalf("%s, reload %t: the device of the running job is gone; problems %q", name, reload, v.problems)
 				}
+			}
+			table := ta.status().JobTable
+			if len(table) != 1 || table[0].Slot != "slot1_1" || table[0].GPU != string(place.UUID) {
+				t.Errorf("%s, reload %t: the status has %+v", name, reload, table)
 			}
 			opens := ta.view.Load().instances
 			if own := opens[place.UUID]; len(own) != 1 || !slices.Equal(own, opens[place.Device]) {

@@ -31,12 +31,24 @@ type Status struct {
 	Errors []string    `json:"errors,omitempty"`
 	Absent []string    `json:"absent,omitempty"`
 	GPUs   []StatusGPU `json:"gpus"`
+	// JobTable has each job with each GPU or MIG device that it has, also those that the plan lacks by now. It is nil in
+	// a partial status, and of an older gpuslotd. UnknownJob says which job's GPU is not known; empty if there is none.
+	JobTable   []StatusEntry `json:"job_table,omitzero"`
+	UnknownJob string        `json:"unknown_job,omitempty"`
 	// Repartition tells of GPUs whose MIG layouts follow the work that waits.
 	Repartition []StatusRepartition `json:"repartition,omitempty"`
 	// Startds are HTCondor's that answered, Changes what they do not run yet of
 	// the plan.
 	Startds []StatusStartd `json:"startds,omitempty"`
 	Changes []Change       `json:"changes,omitempty"`
+}
+
+// StatusEntry is one entry of the job table. GPU is the UUID of a GPU, a MIG device or the place of one, which then has
+// the Device, if that is known.
+type StatusEntry struct {
+	Slot   string `json:"slot"`
+	GPU    string `json:"gpu"`
+	Device string `json:"device,omitempty"`
 }
 
 // StatusStartd is one condor_startd as its slots tell.

@@ -24,12 +24,18 @@ func (s *Snapshot) Status() *api.Status {
 		MPS: s.Can.Status(), Warnings: s.warnings(),
 		MissingEnforcement: append(s.Can.Missing(s.Plan), s.Plan.UnheldThreads()...),
 		Errors:             s.errors(), GPUs: []api.StatusGPU{}, Repartition: s.Repartition,
+		JobTable: []api.StatusEntry{}, UnknownJob: s.Unknown,
 	}
 	if out.Observe {
 		out.MPS = nil // the control daemon was not tried
 	}
 	if s.Phase.Phase == closures.Reverted {
 		out.PlanApplied = time.Time{} // it was withdrawn
+	}
+	for _, j := range s.Running {
+		out.JobTable = append(out.JobTable, api.StatusEntry{
+			Slot: j.Starter.Slot, GPU: string(j.GPU), Device: string(j.Device),
+		})
 	}
 	for _, u := range s.Plan.Absent {
 		out.Absent = append(out.Absent, string(u))

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,26 @@ func TestJobsOfEachMode(t *testing.T) {
 	want := api.HereGPU{UUID: "MIG-1", BudgetMiB: 4096, EnforcedBy: jobs.EnforcedByDaemon}
 	if d := cmp.Diff(want, f.reader().part(&f.node, j, 0, now)); d != "" {
 		t.Errorf("of no GPU of the plan (-want +got):\n%s", d)
+	}
+}
+
+// TestJobTable: each entry is in the status, also of a GPU that the plan lacks, and so is a job whose GPU is not known.
+// It is there without jobs, too.
+func TestJobTable(t *testing.T) {
+	now := time.Now()
+	f := newFake(now)
+	if got := f.take(now).Status(); got.JobTable == nil || got.UnknownJob != "" {
+		t.Errorf("without jobs: %+v, %q", got.JobTable, got.UnknownJob)
+	}
+	j := jobIn("slot1_1")
+	left := jobIn("slot1_2")
+	left.Starter.PID, left.GPU, left.Device = 101, "MIG-place", "MIG-1"
+	f.table.Admit(starter.Caller{}, func(*jobs.View) []jobs.Job { return []jobs.Job{j, left} })
+	f.table.Await([]starter.Starter{{ID: process.ID{PID: 102, Started: 1}, Slot: "slot1_3"}})
+	got := f.take(now).Status()
+	want := []api.StatusEntry{{Slot: "slot1_1", GPU: string(one)}, {Slot: "slot1_2", GPU: "MIG-place", Device: "MIG-1"}}
+	if d := cmp.Diff(want, got.JobTable); d != "" || !strings.HasPrefix(got.UnknownJob, "slot1_3 runs since before") {
+		t.Errorf("%q (-want +got):\n%s", got.UnknownJob, d)
 	}
 }
 

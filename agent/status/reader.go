@@ -146,8 +146,10 @@ func (r *Reader) Look(now time.Time) *Snapshot {
 
 // Take returns the node now.
 func (r *Reader) Take(now time.Time) *Snapshot {
+	unknown := ""
+	r.Jobs.Look(func(v *jobs.View) { unknown = v.Unknown() }) // first: one that becomes known is in the table
 	s := &Snapshot{
-		Node: r.Node(), At: now, Version: r.Version, ConfigFile: r.ConfigFile, Phase: r.Closures.Node(),
+		Unknown: unknown, Node: r.Node(), At: now, Version: r.Version, ConfigFile: r.ConfigFile, Phase: r.Closures.Node(),
 		Running: r.Jobs.Running(), Usage: r.Samples.Last(), Startds: r.Startds.Said(), Faults: r.Faults.Counts(),
 		Warnings: r.Warnings(), NotRoot: r.Own != 0,
 	}

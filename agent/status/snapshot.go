@@ -97,8 +97,9 @@ type Snapshot struct {
 	Phase   closures.Node
 	Service *api.NodeStatus
 	GPUs    []GPU
-	// Running are all jobs of the job table.
+	// Running are all jobs of the job table. Unknown says which job's GPU is not known; empty if there is none.
 	Running []jobs.Job
+	Unknown string
 	// Usage is the last sample; empty if nothing samples.
 	Usage *usage.Snapshot
 	// Startds is what HTCondor's startds said last.

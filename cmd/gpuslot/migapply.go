@@ -103,21 +103,21 @@ func layoutOf(s gpu.MIGState) string {
 
 func migApplyCommand(f *flags) *cobra.Command {
 	var t targetFlags
-	var asJSON, dry, boot bool
+	var asJSON, dry bool
 	c := &cobra.Command{
 		Use:   "apply",
 		Short: "Bring GPUs to a wanted MIG layout without touching what is in use",
 		Long: `apply changes the MIG mode and the instances of GPUs, one GPU after the other.
 Instances that stay are not touched. Those that somebody uses, that gpuslotd
-gave to a job, or that gpuslot did not make, are never destroyed. Then apply
-changes nothing on that GPU and says who has them. If a step fails the former
-layout is made again. Only the GPU whose MIG mode changes is reset, and only
-while no process uses it.
+gave to a job, or that gpuslot did not make, are never destroyed. None is while
+gpuslotd does not answer or know a job's GPU. Then apply changes nothing on that
+GPU and says why. If a step fails the former layout is made again. Only the GPU
+whose MIG mode changes is reset, and only while no process uses it.
 
 ` + layoutHelp + `
 
 With --boot each GPU gets again what apply reached last: instances are lost at
-every boot, on Hopper and later MIG mode too.
+every boot, on Hopper and later MIG mode too. It does not wait for gpuslotd.
 
 Exit code 1: a GPU is not as wanted.`,
 		Example: `  gpuslot mig apply -f config.yaml -c all-balanced --dry-run
@@ -125,7 +125,6 @@ Exit code 1: a GPU is not as wanted.`,
   gpuslot mig apply --boot`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			t.boot = boot
 			return withTargets(c, f, t, func(e mig.Executor, targets []target) error {
 				return applyAll(c.Context(), c.OutOrStdout(), e, targets, dry, asJSON)
 			})
@@ -133,7 +132,7 @@ Exit code 1: a GPU is not as wanted.`,
 	}
 	t.add(c)
 	c.Flags().BoolVar(&dry, "dry-run", false, "say what would be done, and do nothing")
-	c.Flags().BoolVar(&boot, "boot", false, "make again what was applied last")
+	c.Flags().BoolVar(&t.boot, "boot", false, "make again what was applied last")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
@@ -215,7 +214,7 @@ func withTargets(c *cobra.Command, f *flags, t targetFlags, do func(mig.Executor
 	if err := t.check(); err != nil {
 		return err
 	}
-	return withExecutor(c, f, func(e mig.Executor, states []gpu.MIGState) error {
+	return withExecutor(c, f, t.boot, func(e mig.Executor, states []gpu.MIGState) error {
 		targets, err := t.targets(e, states)
 		if err != nil {
 			return err
@@ -224,8 +223,8 @@ func withTargets(c *cobra.Command, f *flags, t targetFlags, do func(mig.Executor
 	})
 }
 
-// withExecutor opens NVML and reads the MIG state of every GPU.
-func withExecutor(c *cobra.Command, f *flags, do func(mig.Executor, []gpu.MIGState) error) error {
+// withExecutor opens NVML and reads the MIG state of every GPU. Boots: the node boots.
+func withExecutor(c *cobra.Command, f *flags, boots bool, do func(mig.Executor, []gpu.MIGState) error) error {
 	if os.Geteuid() != 0 {
 		return show.Hint(fmt.Errorf("%s needs root: the driver shows and changes MIG instances only for root",
 			c.CommandPath()), "run it with sudo")
@@ -243,7 +242,8 @@ func withExecutor(c *cobra.Command, f *flags, do func(mig.Executor, []gpu.MIGSta
 		return err
 	}
 	err = func() error {
-		hardware := given.New(l.MIG(), f.socket, c.ErrOrStderr())
+		sockets := given.Sockets(f.socket, c.Flags().Changed("socket"), cfg.Paths.Run)
+		hardware := given.New(l.MIG(), given.Options{Sockets: sockets, Boot: boots, Warn: c.ErrOrStderr()})
 		e := mig.Executor{Hardware: hardware, Dir: cfg.Paths.State, Boot: boot}
 		if path, err := exec.LookPath("nvidia-smi"); err == nil {
 			e.Reset = mig.ResetWith(path)

@@ -58,9 +58,9 @@ func hold(ts *testscript.TestScript, _ bool, args []string) {
 
 func give(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(ts.Exec("simgpu", "show"))
-	var s api.Status
+	s := api.Status{JobTable: []api.StatusEntry{}}
 	for _, u := range regexp.MustCompile(`(GPU|MIG)-[0-9a-f-]{36}`).FindAllString(ts.ReadFile("stdout"), -1) {
-		s.GPUs = append(s.GPUs, api.StatusGPU{UUID: u, Jobs: []api.StatusJob{{Slot: args[0]}}})
+		s.JobTable = append(s.JobTable, api.StatusEntry{Slot: args[0], GPU: u})
 	}
 	l, err := net.Listen("unix", ts.MkAbs("agent.sock"))
 	ts.Check(err)

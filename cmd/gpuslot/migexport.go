@@ -25,7 +25,7 @@ It needs root: the driver shows GPU instances only to root.`,
 		Example: `  gpuslot mig export > node.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return withExecutor(c, f, func(_ mig.Executor, states []gpu.MIGState) error {
+			return withExecutor(c, f, false, func(_ mig.Executor, states []gpu.MIGState) error {
 				if asJSON {
 					return show.JSON(c.OutOrStdout(), states)
 				}

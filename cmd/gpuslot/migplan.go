@@ -150,7 +150,7 @@ var errNoMIG = errors.New("none of the GPUs meant has MIG; gpuslot inventory lis
 
 // live are the MIG-capable GPUs of this node with their instances.
 func (p migPlanFlags) live(c *cobra.Command, f *flags) (gpus []gpu.MIGGPU, notes []string, err error) {
-	err = withExecutor(c, f, func(_ mig.Executor, states []gpu.MIGState) error {
+	err = withExecutor(c, f, false, func(_ mig.Executor, states []gpu.MIGState) error {
 		if _, err := chosenGPUs(p.gpus, states); err != nil {
 			return err
 		}
