@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/modes"
+	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
@@ -53,5 +55,32 @@ func TestReleaseMIG(t *testing.T) {
 	f.S.Instances[0].Holders = nil
 	if err := Release(t.Context(), ta.options(), false); err != nil || len(f.S.Instances) != 0 || f.S.Enabled {
 		t.Errorf("%v, there is %+v, MIG mode %t", err, f.S.Instances, f.S.Enabled)
+	}
+}
+
+// Release, also if it is forced, leaves the devices of jobs that have opened nothing. While the startd does not report
+// them all devices stay.
+func TestReleaseMIGOfJobs(t *testing.T) {
+	ta, f := migAgent(t, "1g.5gb*7", "")
+	ta.restart()
+	place := ta.place("1g.5gb@0")
+	ta.grant(ta.proc.starter(100, "slot1_1"), 1000, "alice", place.UUID, 2048)
+	ta.startd.set(nil, errors.New("no answer"))
+	for _, c := range []struct {
+		force bool
+		want  string
+		stay  int
+	}{{false, "jobs may be running", 7}, {true, "stay for now: slot1_1", 7}, {false, "jobs run in slot1_1", 7}, {true, "until their users end: [1g.5gb@0]", 1}} {
+		err := Release(t.Context(), ta.options(), c.force)
+		if err == nil || !strings.Contains(err.Error(), c.want) || len(f.S.Instances) != c.stay || !f.S.Enabled {
+			t.Errorf("force %t: %v, want %q; there is %+v", c.force, err, c.want, f.S.Instances)
+		}
+		if c.force {
+			ta.startd.set([]condor.Slot{slotAd("slot1_1", "5.0", "alice", 2048, place.UUID)}, nil)
+		}
+	}
+	ta.proc.End(100)
+	if err := Release(t.Context(), ta.options(), true); err != nil || len(f.S.Instances) > 0 || f.S.Enabled {
+		t.Errorf("after the job: %v; there is %+v", err, f.S.Instances)
 	}
 }

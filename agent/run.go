@@ -93,8 +93,8 @@ func run(ctx context.Context, o Options) error {
 // Release undoes what gpuslot did to the node: it stops the control daemons,
 // removes the MIG devices that it made and restores MIG and compute modes, and
 // removes the generated files. The agent must not run. With jobs on its GPUs it
-// refuses, unless forced: their MPS servers end with the daemons; MIG devices in
-// use stay in any case.
+// refuses, unless forced: their MPS servers end with the daemons; MIG devices that
+// jobs have, or may have, stay in any case.
 func Release(ctx context.Context, o Options, force bool) error {
 	cfg, err := config.Load(o.ConfigFile)
 	if err != nil {
@@ -112,18 +112,17 @@ func Release(ctx context.Context, o Options, force bool) error {
 	if err := a.recall(cfg.Paths); err != nil {
 		return err
 	}
-	if !force {
-		if err := release.Idle(ctx, a.jobs, a.startds.Ask); err != nil {
-			return err
-		}
+	if err := release.Idle(ctx, a.jobs, a.startds.Ask); err != nil && !force { // it also finds out which jobs have what
+		return err
 	}
+	inv, _, _ := a.hardware.Inventory(ctx) // what it lacks counts as used by the jobs that have MIG devices
 	if err := a.keeper.StopAll(ctx); err != nil {
 		return err
 	}
 	return errors.Join(
 		a.limits.Release(ctx),
 		a.nodes.OpenOutside(),
-		a.layouts.Leave(ctx, a.planner.node(a.view.Load(), gpu.Inventory{})),
+		a.layouts.Leave(ctx, a.planner.node(a.view.Load(), inv)),
 		a.modes.Restore(ctx, a.hardware.Inventory),
 		release.RemoveGenerated(cfg),
 	)

@@ -40,10 +40,6 @@ func (l *Layouts) leaveGPUs(ctx context.Context, n *Node, problem func(error)) (
 		if !here || wished || planned {
 			continue
 		}
-		if why := n.unknown(l.jobs); why != "" {
-			problem(fmt.Errorf("the MIG devices of %s stay for now: %s", u, why))
-			continue
-		}
 		l.beat()
 		steps, err := l.leave(ctx, n, u, j.MIGModes[u])
 		changed = changed || steps > 0
@@ -58,6 +54,9 @@ func (l *Layouts) leave(ctx context.Context, n *Node, u gpu.UUID, found bool) (s
 	s, err := l.executor.State(ctx, u)
 	if err != nil {
 		return 0, err
+	}
+	if why := n.unknown(l.jobs); why != "" {
+		return 0, fmt.Errorf("the MIG devices of %s stay for now: %s", u, why)
 	}
 	s = l.withJobs(s)
 	wanted := mig.Wanted{Enabled: s.Enabled}
