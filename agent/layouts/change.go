@@ -44,10 +44,33 @@ func (l *Layouts) unfinished(ctx context.Context, n *Node, u gpu.UUID) error {
 	if why == "" {
 		return nil
 	}
-	for _, d := range goes {
-		l.ending[d] = jobs.IsLeaving
-	}
+	l.ending.add(goes)
 	return fmt.Errorf("the unfinished change of the MIG layout of %s waits: %s", u, why)
+}
+
+// endings are devices that take no new jobs until the next round, and why.
+type endings map[gpu.UUID]string
+
+func (e endings) add(names []gpu.UUID) {
+	for _, u := range names {
+		e[u] = jobs.IsLeaving
+	}
+}
+
+// devices are the names of a GPU and of all its MIG devices, those that it is to get included.
+func (n *Node) devices(u gpu.UUID) []gpu.UUID {
+	names := []gpu.UUID{u}
+	if g, ok := n.Inventory.GPU(u); ok {
+		for _, d := range g.MIGDevices {
+			names = append(names, d.Names(u)...)
+		}
+	}
+	for _, g := range n.Plan.GPUs {
+		if g.Parent == u {
+			names = append(names, g.UUID)
+		}
+	}
+	return names
 }
 
 // takes are the names of the devices that a change may destroy on its way on or back: those that one of its layouts
@@ -101,6 +124,9 @@ func (l *Layouts) change(
 			if pids := blockers(e.err); len(pids) > 0 {
 				l.evict(u, pids)
 			}
+			if e.out.End == mig.EndDegraded {
+				l.ending.add(n.devices(u))
+			}
 			return e.out, e.err
 		case <-pace.C:
 		}
@@ -111,6 +137,7 @@ func (l *Layouts) change(
 		}
 		if time.Since(begun) >= changeAbandoned {
 			l.hang[u] = end
+			l.ending.add(n.devices(u))
 			return unchanged, fmt.Errorf("the change of the MIG layout of %s has not ended in %v and is left alone: "+
 				"see the kernel log; a driver that hangs needs a reboot", u, changeAbandoned)
 		}

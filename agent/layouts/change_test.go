@@ -52,8 +52,70 @@ func TestTimesOfAChange(t *testing.T) {
 		if took, had := time.Since(begun), <-limit; had != changeLimit || took != changeAbandoned || out.End != mig.Unchanged || err == nil {
 			t.Errorf("it had %s, and was left alone after %s: %+v, %v", had, took, out, err)
 		}
-		close(hangs)
+		at.Plan.MIG = nil // no layout is made
+		for n.Round(t.Context(), at); ; n.Round(t.Context(), at) {
+			for _, g := range []gpu.UUID{testGPU, n.place("3g.20gb@4").UUID, n.place("3g.20gb@4").Device} {
+				if hangs := n.hang[testGPU] != nil; (n.ending[g] != "") != hangs {
+					t.Errorf("it hangs: %t, new jobs are kept off %v", hangs, n.ending)
+				}
+			}
+			if n.hang[testGPU] == nil {
+				break
+			}
+			close(hangs)
+			synctest.Wait()
+			_, _ = n.change(t.Context(), &at, testGPU, n.executor.Recover)
+		}
 	})
+}
+
+// TestClosedForOneMoreRound: a job that asked during the round in which its device or its GPU went may still be let in by
+// the plan before. It is not until the next round.
+func TestClosedForOneMoreRound(t *testing.T) {
+	n := newNode(t, "", "")
+	for _, c := range []struct{ layout, goes string }{{`"3g.20gb@4, 1g.5gb@0"`, ""}, {`"3g.20gb@4, 1g.5gb@1"`, "1g.5gb@0"}, {"", "3g.20gb@4"}} {
+		goes := []gpu.UUID{testGPU}
+		if c.goes != "" {
+			goes = []gpu.UUID{n.place(c.goes).UUID, n.place(c.goes).Device}
+		}
+		n.divide(c.layout, "")
+		n.round()
+		for _, u := range goes {
+			if n.Leaving()[u] == "" {
+				t.Errorf("%s is open in the round in which it goes: %v", u, n.Leaving())
+			}
+		}
+		if c.layout != "" && (n.Leaving()[n.place("3g.20gb@4").UUID] != "" || n.place("3g.20gb@4").Device == "") {
+			t.Errorf("what stays is closed: %v", n.Leaving())
+		}
+		if n.round(); len(n.Leaving()) > 0 {
+			t.Errorf("after the next round: %v", n.Leaving())
+		}
+	}
+}
+
+// TestDegradedTakesNoJobs: while a GPU has neither layout, all its devices take no new jobs: any may have to go.
+func TestDegradedTakesNoJobs(t *testing.T) {
+	n := newNode(t, `"3g.20gb@4, 1g.5gb@0"`, "")
+	h := &unsteady{GPU: n.gpu}
+	n.executor.Hardware = h
+	stays, goes := n.place("3g.20gb@4"), n.place("1g.5gb@0")
+	all := []gpu.UUID{testGPU, stays.UUID, stays.Device, goes.UUID, goes.Device}
+	n.gpu.Happens = func(string) { h.err = errNo }
+	n.divide(`"3g.20gb@4, 1g.5gb@1"`, "")
+	for _, closed := range [][]gpu.UUID{all, all[:3]} { // what went is nobody's by then
+		n.round()
+		for _, u := range closed {
+			if !strings.Contains(problems(n.out), "no") || n.Leaving()[u] == "" {
+				t.Errorf("%q, %s is open", n.out.Problems, u)
+			}
+		}
+	}
+	h.err, n.gpu.Happens = nil, func(string) {}
+	n.round()
+	if n.round(); len(n.Leaving()) > 0 || n.has() != "1g.5gb@1 3g.20gb@4" {
+		t.Errorf("there is %s, %v leave, %q", n.has(), n.Leaving(), n.out.Problems)
+	}
 }
 
 // TestUnfinished: a change that an agent or "mig apply" left waits for jobs on all that one of its layouts lacks,

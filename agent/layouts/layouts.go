@@ -128,8 +128,9 @@ type Layouts struct {
 	// leaving are devices that wait to go. The job table gets them with the view that
 	// knows what is there: until then those that have gone stay closed, too.
 	leaving map[gpu.UUID]string
-	// ending are those that an unfinished change may take, while it waits for jobs.
-	ending map[gpu.UUID]string
+	// ending are those that this round takes: a job that asked before may be let in after it, by the plan before. They
+	// are also those that an unfinished change may take, while it waits for jobs, hangs or went neither on nor back.
+	ending endings
 	// waits are the GPUs that did not get what is wanted.
 	waits map[gpu.UUID]bool
 	// owners are those that MIG devices were last known to have.
@@ -155,7 +156,7 @@ func New(o Options) *Layouts {
 	l := &Layouts{
 		executor: o.Executor, paths: o.Paths, jobs: o.Jobs, daemons: o.Daemons, metrics: o.Metrics,
 		events: o.Events, evict: o.Evict, log: o.Log, beat: o.Beat,
-		reached: map[gpu.UUID]string{}, ending: map[gpu.UUID]string{}, hang: map[gpu.UUID]chan changeEnd{},
+		reached: map[gpu.UUID]string{}, ending: endings{}, hang: map[gpu.UUID]chan changeEnd{},
 		owners: map[gpu.UUID]gpu.Owner{}, unserved: map[mig.Repartition][]api.StatusUnserved{},
 	}
 	l.executor.Dir, l.executor.Log = o.Paths.State, o.Log
@@ -204,7 +205,13 @@ func (l *Layouts) Round(ctx context.Context, n Node) (out Outcome) {
 			out.Problems = append(out.Problems, err)
 		}
 	}
-	l.ending = map[gpu.UUID]string{}
+	l.ending = endings{}
+	for _, g := range n.Inventory.GPUs {
+		journal, err := mig.ReadJournal(l.executor.Dir, g.UUID) // the change reports an error
+		if l.hang[g.UUID] != nil || err == nil && journal.Degraded != "" {
+			l.ending.add(n.devices(g.UUID))
+		}
+	}
 	steered := l.follow(ctx, &n, problem)
 	if l.executor.Hardware != nil && !n.Still {
 		out.Changed = l.recover(ctx, &n, problem)

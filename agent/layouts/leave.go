@@ -77,6 +77,7 @@ func (l *Layouts) leave(ctx context.Context, n *Node, u gpu.UUID, found bool) (s
 	if slot := l.jobs.Reserve(goes); slot != "" {
 		return 0, fmt.Errorf("the MIG devices of %s stay for now: %s has a job there", u, slot)
 	}
+	l.ending.add(goes)
 	free := len(wanted.Layout) == 0
 	if free && !foreign {
 		wanted.Enabled = found && s.Enabled

@@ -97,6 +97,7 @@ func (l *Layouts) makeOne(
 	if slot := l.jobs.Reserve(lost); slot != "" {
 		return out, gone(s, goal), waits(slot + " has a job there")
 	}
+	l.ending.add(lost)
 	if err := noteMode(l.paths, g.UUID, s.Enabled); err != nil {
 		return out, nil, err // there would be no way back
 	}
