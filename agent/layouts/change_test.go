@@ -131,7 +131,7 @@ func TestUnfinished(t *testing.T) {
 			t.Fatal(got)
 		}
 		n.begin(t, mig.Change{Former: was, Wanted: lacks})
-		if n.recovered = known; known {
+		if n.recovered[testGPU] = known; known {
 			n.divide(`"3g.20gb@4, 1g.5gb*3"`, "")
 		}
 		n.gpu.Happens = func(what string) { t.Error(what) }
@@ -163,7 +163,7 @@ func TestUnfinishedOfAnEarlierAgent(t *testing.T) {
 	n.job("slot1_1", "1g.5gb@0")
 	n.running[0].Device = ""
 	n.begin(t, mig.Change{Former: *n.journal(t).Applied, Wanted: mig.Wanted{Enabled: true}})
-	n.recovered = false
+	n.recovered[testGPU] = false
 	n.divide(`"7g.40gb"`, "")
 	n.gpu.Happens = func(what string) { t.Error(what) }
 	if out := n.round(); !strings.Contains(problems(out), "slot1_1 has a job there") {
@@ -175,7 +175,7 @@ func TestUnfinishedOfAnEarlierAgent(t *testing.T) {
 func TestUnfinishedDivision(t *testing.T) {
 	n := newNode(t, "", "")
 	n.begin(t, mig.Change{Wanted: mig.Wanted{Enabled: true}})
-	n.recovered, n.running = false, []jobs.Job{{Starter: starter.Starter{Slot: "slot1_1"}, GPU: testGPU}}
+	n.recovered[testGPU], n.running = false, []jobs.Job{{Starter: starter.Starter{Slot: "slot1_1"}, GPU: testGPU}}
 	n.gpu.Happens = func(what string) { t.Error(what) }
 	if out := n.round(); !strings.Contains(problems(out), "slot1_1 has a job there") || n.Leaving()[testGPU] == "" {
 		t.Errorf("%q, %v leaves", out.Problems, n.Leaving())

@@ -121,8 +121,8 @@ type Layouts struct {
 	// answer is the pool's last one.
 	answer atomic.Pointer[answer]
 
-	// recovered: what an earlier agent left half done was ended.
-	recovered bool
+	// recovered are the GPUs on which what an earlier agent left half done was ended.
+	recovered map[gpu.UUID]bool
 	// reached are the GPUs that have what was wanted, as they then were.
 	reached map[gpu.UUID]string
 	// leaving are devices that wait to go. The job table gets them with the view that
@@ -156,7 +156,7 @@ func New(o Options) *Layouts {
 	l := &Layouts{
 		executor: o.Executor, paths: o.Paths, jobs: o.Jobs, daemons: o.Daemons, metrics: o.Metrics,
 		events: o.Events, evict: o.Evict, log: o.Log, beat: o.Beat,
-		reached: map[gpu.UUID]string{}, ending: endings{}, hang: map[gpu.UUID]chan changeEnd{},
+		reached: map[gpu.UUID]string{}, recovered: map[gpu.UUID]bool{}, ending: endings{}, hang: map[gpu.UUID]chan changeEnd{},
 		owners: map[gpu.UUID]gpu.Owner{}, unserved: map[mig.Repartition][]api.StatusUnserved{},
 	}
 	l.executor.Dir, l.executor.Log = o.Paths.State, o.Log
@@ -231,22 +231,16 @@ func (l *Layouts) Round(ctx context.Context, n Node) (out Outcome) {
 	return out
 }
 
-// recover ends, once, the changes that an earlier agent left half done.
+// recover ends, once on each GPU, the changes that an earlier agent left half done.
 func (l *Layouts) recover(ctx context.Context, n *Node, problem func(error)) (changed bool) {
-	if l.recovered {
-		return false
-	}
-	l.recovered = true
 	for _, g := range n.Inventory.GPUs {
-		if !g.MIGCapable {
+		if !g.MIGCapable || l.recovered[g.UUID] {
 			continue
 		}
 		out, err := l.change(ctx, n, g.UUID, l.executor.Recover)
 		changed = changed || len(out.Steps) > 0
-		if err != nil {
-			problem(err)
-			l.recovered = false
-		}
+		l.recovered[g.UUID] = err == nil
+		problem(err)
 	}
 	return changed
 }

@@ -251,22 +251,49 @@ func TestRecovers(t *testing.T) {
 	next := New(Options{Executor: mig.Executor{Hardware: &unsteady{GPU: n.gpu, err: errNo}, Boot: "test"}, Paths: n.paths, Jobs: n, Daemons: n,
 		Metrics: n, Events: n, Log: n.Layouts.log, Beat: func() {}})
 	var told []error
-	problem := func(err error) { told = append(told, err) }
-	if next.recover(t.Context(), &at, problem) || len(told) != 1 || next.recovered {
-		t.Errorf("while it does not answer: %q, recovered %t", told, next.recovered)
+	problem := func(err error) {
+		if err != nil {
+			told = append(told, err)
+		}
+	}
+	if next.recover(t.Context(), &at, problem) || len(told) != 1 || next.recovered[testGPU] {
+		t.Errorf("while it does not answer: %q, recovered %t", told, next.recovered[testGPU])
 	}
 	next.executor.Hardware, told = n.gpu, nil
 	if !next.recover(t.Context(), &at, problem) || len(told) > 1 {
 		t.Errorf("%q", told)
 	}
-	next.recovered = false
-	if next.recover(t.Context(), &at, problem) || !next.recovered {
+	next.recovered[testGPU] = false
+	if next.recover(t.Context(), &at, problem) || !next.recovered[testGPU] {
 		t.Error("it is ended a second time")
 	}
-	at.Inventory.GPUs[0].MIGCapable, next.recovered = false, false
+	at.Inventory.GPUs[0].MIGCapable, next.recovered[testGPU] = false, false
 	next.executor.Hardware = &unsteady{GPU: n.gpu, err: errNo}
 	if told = nil; next.recover(t.Context(), &at, problem) || len(told) > 0 {
 		t.Errorf("a GPU without MIG: %q", told)
+	}
+}
+
+// TestRecoversLate: a GPU that the first inventory lacks has its change ended when it is back.
+func TestRecoversLate(t *testing.T) {
+	n := newNode(t, `"3g.20gb@4"`, "")
+	at := n.now()
+	n.begin(t, mig.Change{Former: *n.journal(t).Applied, Wanted: mig.Wanted{Enabled: true}})
+	clear(n.recovered)
+	gone := at
+	gone.Inventory.GPUs = nil
+	for _, c := range []struct {
+		at    Node
+		ended bool
+	}{{gone, false}, {at, true}} {
+		n.recover(t.Context(), &c.at, func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if (n.journal(t).Change == nil) != c.ended {
+			t.Errorf("with %d GPUs: %+v", len(c.at.Inventory.GPUs), n.journal(t))
+		}
 	}
 }
 
