@@ -92,11 +92,13 @@ func (a *Agent) apply(ctx context.Context, reload bool) {
 		during := *last // the nodes of devices that are made now are closed before they are there
 		during.instances, during.forJobs = isolation.Between(last.instances, v.instances), v.forJobs
 		a.view.Store(&during)
-		if !last.planned || len(during.instances.Divided()) > len(last.instances.Divided()) {
-			a.nodes.Look(during.isolation, a.linkSupervisors)
+		if !last.planned || v.unruled || len(during.instances.Divided()) > len(last.instances.Divided()) {
+			if v.unruled = !a.nodes.Look(during.isolation, a.linkSupervisors); v.unruled {
+				v.problem(errors.New("MIG layouts wait: device nodes cannot be closed to jobs now: see the log of gpuslotd"))
+			}
 		}
 		n := a.planner.node(v, inv)
-		n.Still = a.before.unknown(v.config.Paths, a.jobs) != nil // no control daemon is stopped then
+		n.Still = v.unruled || a.before.unknown(v.config.Paths, a.jobs) != nil // no control daemon is stopped then
 		n.Closed = map[gpu.UUID]bool{}
 		for _, g := range a.reader.Look(start).GPUs {
 			n.Closed[g.UUID] = g.Reason != ""

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,6 +131,32 @@ func TestUsersBeforeALayoutOfAReload(t *testing.T) {
 	n.round()
 	if len(n.usersOpen()) == 0 || n.view.Load().isolation().Divided() {
 		t.Error("the GPU is not divided any more, and the rules stay")
+	}
+}
+
+// TestNoLayoutWithoutRules: while gpuslotd lacks descriptors to close device nodes, no GPU is divided. A kernel that
+// accepts no rule at all is another matter.
+func TestNoLayoutWithoutRules(t *testing.T) {
+	n, f := undivided(t, "")
+	n.again()
+	n.kernel.err = syscall.EMFILE
+	n.writeConfig(migConfig(smallLayout, ""))
+	for i := range 3 {
+		v := n.apply(i == 0)
+		if waits := func(p string) bool { return strings.HasPrefix(p, "MIG layouts wait") }; f.S.Enabled || !slices.ContainsFunc(v.problems, waits) {
+			t.Errorf("round %d: divided %t, %q", i, f.S.Enabled, v.problems)
+		}
+	}
+	n.kernel.err = nil
+	if v := n.apply(false); !f.S.Enabled || len(v.problems) > 0 {
+		t.Errorf("afterwards divided %t, %q", f.S.Enabled, v.problems)
+	}
+	n, f = undivided(t, "")
+	n.again()
+	n.kernel.err = syscall.EPERM
+	n.writeConfig(migConfig(smallLayout, ""))
+	if n.apply(true); !f.S.Enabled {
+		t.Error("a kernel without rules keeps the GPU from being divided")
 	}
 }
 

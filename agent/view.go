@@ -47,6 +47,8 @@ type view struct {
 	// instances are those that the node was last seen to have, forJobs the GPUs that no user opens outside of jobs.
 	instances isolation.Instances
 	forJobs   []gpu.UUID
+	// unruled: the nodes of GPUs that are to be divided could not be closed yet, and it is not known whether they can be.
+	unruled bool
 	// accounts are those of tenancy "common:<user>".
 	accounts map[string]starter.Account
 	// reasons say what the agent saw that closed GPUs when the round ended, held

@@ -208,12 +208,13 @@ func (n *Nodes) Run(ctx context.Context, now func() Conditions, after func()) {
 }
 
 // Look is one round, and what comes after it. It rests on the conditions of a moment in which no other look is under
-// way: one that began with older conditions takes nothing back.
-func (n *Nodes) Look(now func() Conditions, after func()) {
+// way: one that began with older conditions takes nothing back. Known is that of Round.
+func (n *Nodes) Look(now func() Conditions, after func()) (known bool) {
 	n.looks.Lock()
 	defer n.looks.Unlock()
-	n.Round(now(), time.Now())
+	known = n.Round(now(), time.Now())
 	after()
+	return known
 }
 
 // Wake starts the next round now: a job has ended, or the conditions are others.
@@ -224,28 +225,28 @@ func (n *Nodes) Wake() {
 	}
 }
 
-// Round closes nodes to what runs outside of jobs and to all jobs, holds the jobs of the table to theirs, and says
-// which are late.
-func (n *Nodes) Round(c Conditions, now time.Time) {
+// Round closes nodes to what runs outside of jobs and to all jobs, holds the jobs of the table to theirs,
+// and says which are late. Unless it is known now whether that can be done, nothing changes.
+func (n *Nodes) Round(c Conditions, now time.Time) (known bool) {
 	n.drop()
 	around := outside{n, c}
 	if n.kernel == nil || c.Observed || !c.Divided() {
 		n.complain(process.ID{}, nil)
 		around.undivided()
-		return
+		return true
 	}
 	read := sync.OnceValues(n.proc.Read)
 	certain, err := n.try(read)
 	if err != nil && !certain {
 		n.log.Warn("whether jobs can be held to their device nodes is not known now: what was known holds", "err", err)
-		return
+		return false
 	}
 	if n.complainOfNodes(jobs.Job{}, err) {
-		return
+		return true
 	}
 	around.divided(read)
 	if !c.Planned {
-		return // which instances a job has is not known, and none starts
+		return true // which instances a job has is not known, and none starts
 	}
 	n.others.close(n, c, read, now)
 	for _, j := range c.withNodes(n.jobs.Running()) {
@@ -266,6 +267,7 @@ func (n *Nodes) Round(c Conditions, now time.Time) {
 			n.complainOfNodes(j.Job, errNoProcess)
 		}
 	}
+	return true
 }
 
 // try says why no job can be held to its nodes, and whether that is certain. A lack of file descriptors or of
