@@ -112,6 +112,7 @@ func TestDegradedTakesNoJobs(t *testing.T) {
 		}
 	}
 	h.err, n.gpu.Happens = nil, func(string) {}
+	clear(n.failed) // some time later
 	n.round()
 	if n.round(); len(n.Leaving()) > 0 || n.has() != "1g.5gb@1 3g.20gb@4" {
 		t.Errorf("there is %s, %v leave, %q", n.has(), n.Leaving(), n.out.Problems)

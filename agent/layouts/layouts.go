@@ -131,8 +131,9 @@ type Layouts struct {
 	// ending are those that this round takes: a job that asked before may be let in after it, by the plan before. They
 	// are also those that an unfinished change may take, while it waits for jobs, hangs or went neither on nor back.
 	ending endings
-	// waits are the GPUs that did not get what is wanted.
-	waits map[gpu.UUID]bool
+	// waits are the GPUs that did not get what is wanted, failed those whose last change took steps in vain.
+	waits  map[gpu.UUID]bool
+	failed map[gpu.UUID]failure
 	// owners are those that MIG devices were last known to have.
 	owners map[gpu.UUID]gpu.Owner
 	// hang are the changes that were abandoned; each channel gets its end.
@@ -156,7 +157,8 @@ func New(o Options) *Layouts {
 	l := &Layouts{
 		executor: o.Executor, paths: o.Paths, jobs: o.Jobs, daemons: o.Daemons, metrics: o.Metrics,
 		events: o.Events, evict: o.Evict, log: o.Log, beat: o.Beat,
-		reached: map[gpu.UUID]string{}, recovered: map[gpu.UUID]bool{}, ending: endings{}, hang: map[gpu.UUID]chan changeEnd{},
+		reached: map[gpu.UUID]string{}, recovered: map[gpu.UUID]bool{}, failed: map[gpu.UUID]failure{},
+		ending: endings{}, hang: map[gpu.UUID]chan changeEnd{},
 		owners: map[gpu.UUID]gpu.Owner{}, unserved: map[mig.Repartition][]api.StatusUnserved{},
 	}
 	l.executor.Dir, l.executor.Log = o.Paths.State, o.Log

@@ -7,10 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/backoff"
 	"github.com/gpuslot/gpuslot/mig"
 )
 
@@ -29,8 +31,21 @@ func (l *Layouts) makeAll(ctx context.Context, n *Node, problem func(error)) (ch
 		if len(g.Layouts) == 0 || l.reached[g.UUID] == is {
 			continue
 		}
+		wants := fmt.Sprint(g.Layouts, g.Placed)
+		last := l.failed[g.UUID]
+		if last.wants == wants && time.Now().Before(last.until) {
+			l.waits[g.UUID] = true
+			problem(last.err)
+			continue
+		}
 		l.beat()
 		out, goes, err := l.makeOne(ctx, n, g)
+		switch {
+		case err == nil:
+			delete(l.failed, g.UUID)
+		case out.End == mig.ReachedFormer || out.End == mig.EndDegraded:
+			l.failed[g.UUID] = last.again(wants, err)
+		}
 		if err != nil {
 			l.waits[g.UUID] = true
 			problem(err)
@@ -49,6 +64,23 @@ func (l *Layouts) makeAll(ctx context.Context, n *Node, problem func(error)) (ch
 	maps.Copy(leaving, l.ending)
 	l.leaving = leaving
 	return changed
+}
+
+// failure is a change of a layout that took steps in vain. Until then the same layout is not tried again.
+type failure struct {
+	wants string
+	times int
+	until time.Time
+	err   error
+}
+
+// again is the next failure, with a longer pause if the same was wanted.
+func (f failure) again(wants string, err error) failure {
+	if f.wants != wants {
+		f.times = 0
+	}
+	pause := backoff.Doubling{First: 30 * time.Second, Longest: 5 * time.Minute}
+	return failure{wants, f.times + 1, time.Now().Add(pause.After(f.times + 1)), err}
 }
 
 // wantedAndHas changes with what is wanted of a GPU and with what it has.

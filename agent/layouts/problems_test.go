@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/modes"
@@ -272,6 +274,50 @@ func TestRecovers(t *testing.T) {
 	if told = nil; next.recover(t.Context(), &at, problem) || len(told) > 0 {
 		t.Errorf("a GPU without MIG: %q", told)
 	}
+}
+
+// picky is a GPU that makes no instance of a profile.
+type picky struct {
+	*instances.GPU
+	not gpu.ProfileID
+}
+
+func (h picky) Create(ctx context.Context, u gpu.UUID, p gpu.Place, size int) error {
+	if p.Profile == h.not {
+		return errNo
+	}
+	return h.GPU.Create(ctx, u, p, size)
+}
+
+// TestFailedChangeWaits: a layout that cannot be made is tried again after a pause, which doubles, and another one at
+// once. Meanwhile the problem stays, and the devices that are there take jobs.
+func TestFailedChangeWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, `"3g.20gb@4"`, "")
+		large, _ := mig.ProfileNamed(n.gpu.S.Chip, "7g.40gb")
+		n.executor.Hardware = picky{n.gpu, large.ID}
+		steps := 0
+		n.gpu.Happens = func(string) { steps++ }
+		n.divide(`"7g.40gb"`, "")
+		for i, c := range []struct {
+			after time.Duration
+			steps int
+		}{{0, 2}, {29 * time.Second, 0}, {time.Second, 2}, {59 * time.Second, 0}, {time.Second, 2}} {
+			time.Sleep(c.after)
+			steps = 0
+			if out := n.round(); steps != c.steps || !strings.Contains(problems(out), "the layout is the former one again") || out.Made[testGPU] {
+				t.Errorf("round %d: %d steps, want %d; %q", i, steps, c.steps, out.Problems)
+			}
+			if tried := c.steps > 0; (len(n.Leaving()) > 0) != tried {
+				t.Errorf("round %d: %v leave", i, n.Leaving())
+			}
+		}
+		n.divide(`"3g.20gb@4, 1g.5gb@0"`, "")
+		n.round()
+		if n.round(); n.has() != "1g.5gb@0 3g.20gb@4" || len(n.failed) > 0 || len(n.out.Problems) > 0 {
+			t.Errorf("there is %s, %q", n.has(), n.out.Problems)
+		}
+	})
 }
 
 // TestRecoversLate: a GPU that the first inventory lacks has its change ended when it is back.
