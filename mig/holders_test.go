@@ -46,21 +46,21 @@ func TestHolders(t *testing.T) {
 	}
 	p := proc(t, map[string]string{
 		// As the driver prints it (MIG User Guide, Device Nodes and Capabilities).
-		"driver/nvidia-caps/mig-minors": "config 1\nmonitor 2\ngpu0/gi1/access 3\ngpu0/gi1/ci0/access 5\ngpu0/gi11/access 7\ngpu1/gi1/access 8\n",
-		"devices":                       "Character devices:\n1 nvidia-caps\n195 nvidia-frontend\n",
-		"100/comm":                      "python3\n",
-		"100/cgroup":                    "0::/system.slice/condor.service/htcondor/condor_var_lib_condor_execute_slot1_1@node\n",
-		"200/comm":                      "dcgm-exporter\n",
-		"200/cgroup":                    "12:memory:/system.slice/other.service\n1:name=systemd:/system.slice/nvidia-dcgm.service\n0::/\n",
-		"200/fd/0":                      "-> " + self,   // no device
-		"200/fd/7":                      "-> /dev/zero", // 1:5, by whatever name
-		"250/fd/7":                      "-> " + named,
-		"300/comm":                      "neighbour\n",
-		"300/fd/1":                      "-> /dev/full",   // 1:7
-		"300/fd/2":                      "-> /dev/random", // 1:8
-		"300/fd/3":                      "-> " + whole,
-		"self/fd/1":                     "-> /dev/null", // 1:3
-		self + "/fd/1":                  "-> /dev/null",
+		"driver/nvidia-caps/mig-minors":  "config 1\nmonitor 2\ngpu0/gi1/access 3\ngpu0/gi1/ci0/access 5\ngpu0/gi11/access 7\ngpu1/gi1/access 8\n",
+		"devices":                        "Character devices:\n1 nvidia-caps\n195 nvidia-frontend\n",
+		"100/comm":                       "python3\n",
+		"100/cgroup":                     "0::/system.slice/condor.service/htcondor/condor_var_lib_condor_execute_slot1_1@node\n",
+		"200/comm":                       "dcgm-exporter\n",
+		"200/cgroup":                     "12:memory:/system.slice/other.service\n1:name=systemd:/system.slice/nvidia-dcgm.service\n0::/\n",
+		"200/task/200/fd/0":              "-> " + self,   // no device
+		"200/task/200/fd/7":              "-> /dev/zero", // 1:5, by whatever name
+		"250/task/250/fd/7":              "-> " + named,
+		"300/comm":                       "neighbour\n",
+		"300/task/300/fd/1":              "-> /dev/full",   // 1:7
+		"300/task/300/fd/2":              "-> /dev/random", // 1:8
+		"300/task/300/fd/3":              "-> " + whole,
+		"self/fd/1":                      "-> /dev/null", // 1:3
+		self + "/task/" + self + "/fd/1": "-> /dev/null",
 	})
 	python := gpu.Holder{PID: 100, Command: "python3", Unit: "condor.service"}
 	dcgm := gpu.Holder{PID: 200, Command: "dcgm-exporter", Unit: "nvidia-dcgm.service"}
@@ -82,10 +82,10 @@ func TestHolders(t *testing.T) {
 			}
 		}
 	}
-	if err := errors.Join(os.RemoveAll(p.Root+"/300/fd"), os.WriteFile(p.Root+"/300/fd", nil, 0o644)); err != nil {
+	if err := errors.Join(os.RemoveAll(p.Root+"/300/task/300/fd"), os.WriteFile(p.Root+"/300/task/300/fd", nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.holdersOf(t.Context(), s, i); len(got) != 4 || !strings.Contains(got[0].Command, "300/fd: not a directory") {
+	if got := p.holdersOf(t.Context(), s, i); len(got) != 4 || !strings.Contains(got[0].Command, "300/task/300/fd: not a directory") {
 		t.Errorf("what a process has open cannot be read: %+v", got)
 	}
 	if got := (Proc{Root: p.Root + "/none"}).holdersOf(t.Context(), gpu.MIGState{}, gpu.Instance{ID: 1}); len(got) != 1 {

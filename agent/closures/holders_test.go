@@ -16,12 +16,12 @@ import (
 // TestHolders names who keeps the driver's modules.
 func TestHolders(t *testing.T) {
 	root := t.TempDir()
-	fd := filepath.Join(root, "812/fd")
+	fd := filepath.Join(root, "812/task/812/fd")
 	devices := "Character devices:\n  1 nvidia\n195 nvidia-uvm\n  5 /dev/tty\n\nBlock devices:\n  7 nvidia\n"
 	if err := os.WriteFile(filepath.Join(root, "devices"), []byte(devices), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for dir, link := range map[string]string{fd: "/dev/null", filepath.Join(root, "900/fd"): "/dev/nvidia0", filepath.Join(root, "901/fd"): "/dev/tty"} {
+	for dir, link := range map[string]string{fd: "/dev/null", filepath.Join(root, "900/task/900/fd"): "/dev/nvidia0", filepath.Join(root, "901/task/901/fd"): "/dev/tty"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestHolders(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0] != (api.NodeHolder{PID: 812, Name: "nvidia-persiste", Unit: "nvidia-persistenced.service"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, name := range []string{"901/fd", "devices"} { // what cannot be read
+	for _, name := range []string{"901/task/901/fd", "devices"} { // what cannot be read
 		name = filepath.Join(root, name)
 		if err := errors.Join(os.RemoveAll(name), os.Symlink(name, name)); err != nil {
 			t.Fatal(err)
@@ -65,12 +65,11 @@ func FuzzDriverMajors(f *testing.F) {
 // TestForeignWordsOfHolders: what a process calls itself is printed as text of one line.
 func TestForeignWordsOfHolders(t *testing.T) {
 	proc := proctree.New(t)
-	ended := proctree.Thread{TID: 700, State: "Z"}
-	runs := proctree.Thread{TID: 701, State: "S", Opened: "/dev/null"}
+	runs := proctree.Thread{TID: 700, State: "S", Opened: "/dev/null"}
 	if err := os.WriteFile(filepath.Join(proc.Root, "devices"), []byte("1 nvidia\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	proc.Add(proctree.Process{PID: 700, Parent: 1, Comm: "\x1b[31mroot", State: "Z", Threads: []proctree.Thread{ended, runs}})
+	proc.Add(proctree.Process{PID: 700, Parent: 1, Comm: "\x1b[31mroot", Threads: []proctree.Thread{runs}})
 	if got, err := Holders(process.FS{Root: proc.Root}); err != nil || len(got) != 1 || got[0].Name != "?[31mroot" {
 		t.Errorf("a process calls itself %+v, %v", got, err)
 	}
@@ -86,8 +85,7 @@ func TestManyHolders(t *testing.T) {
 	for i, more := range []bool{false, true} {
 		for pid := first; pid < 700+mostHolders+i; pid++ {
 			holds := proctree.Thread{TID: pid, State: "S", Opened: "/dev/null"}
-			ended := proctree.Thread{TID: pid + 10000, State: "Z"}
-			proc.Add(proctree.Process{PID: pid, Parent: 1, Comm: "holds", State: "Z", Threads: []proctree.Thread{ended, holds}})
+			proc.Add(proctree.Process{PID: pid, Parent: 1, Comm: "holds", Threads: []proctree.Thread{holds}})
 		}
 		first += mostHolders
 		if got, err := Holders(process.FS{Root: proc.Root}); len(got) != mostHolders || (err != nil) != more {

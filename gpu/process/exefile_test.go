@@ -156,8 +156,8 @@ func TestExeFileOfAFileSystemThatDoesNotAnswer(t *testing.T) {
 	got := make(chan result, 1)
 	go func() {
 		file, err := FS{Root: "/proc"}.ExeFile(cmd.Process.Pid)
-		opens, errOpens := FS{}.Opens(cmd.Process.Pid, file.is)
-		got <- result{file, errors.Join(err, errOpens), opens}
+		opens, _, errOpens := Opens(FS{}, cmd.Process.Pid, 100, func(f File) bool { return f.is(file) })
+		got <- result{file, errors.Join(err, errOpens), len(opens) > 0}
 	}()
 	select {
 	case r := <-got:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -41,22 +42,30 @@ func SameFile(a, b Handle) (bool, error) {
 	return same, err
 }
 
-// mostThreads bounds the threads of a process that are asked for descriptors of their own, mostTables how many of them
-// have some: each thread is compared with all of these.
-const (
-	mostThreads = 4096
-	mostTables  = 64
-)
+// ErrManyFiles says that a process has more files open, or more threads, than were looked at.
+var ErrManyFiles = errors.New("it has more open files or threads than are looked at")
+
+// Opens are the devices that a process has open and that fit, each once, under whatever name: a process has names of
+// its own in a mount namespace. 0 stands for all files that are none. It looks at so many files, as HandlesOf does.
+// The file system is not asked, as with ExeFile; one that does not say anything holds no device. With an error the
+// process may have more.
+func Opens(fs FS, pid, most int, fits func(File) bool) (devices []uint64, looked int, err error) {
+	_, looked, err = HandlesOf(fs, pid, most, func(f File) bool {
+		if fits(f) && !slices.Contains(devices, f.Device) {
+			devices = append(devices, f.Device)
+		}
+		return false // a process may have very many of them
+	})
+	return devices, looked, err
+}
 
 // HandlesOf are the descriptors of a process that are wanted, among so many files of it, and how many were
-// looked at. Threads may have tables of their own (CLONE_FILES). With an error it may have more.
+// looked at. Threads may have tables of their own (CLONE_FILES): each is compared with the tables that are known, and
+// a comparison counts as a file. With an error it may have more.
 func HandlesOf(fs FS, pid, most int, want func(File) bool) (found []Handle, looked int, err error) {
-	names, err := firstNames(fs.Path(pid, "task"), mostThreads)
+	names, err := firstNames(fs.Path(pid, "task"), most)
 	if Gone(err) {
 		return nil, 0, nil
-	}
-	if err == nil && len(names) == mostThreads {
-		err = ErrManyFiles
 	}
 	var tables []int
 	for _, name := range names {
@@ -64,13 +73,12 @@ func HandlesOf(fs FS, pid, most int, want func(File) bool) (found []Handle, look
 		if err != nil || no != nil {
 			break
 		}
+		if looked += len(tables); looked >= most {
+			return found, most, ErrManyFiles
+		}
 		var known bool
 		if known, err = hasTable(tables, thread); known || err != nil {
 			continue
-		}
-		if len(tables) == mostTables {
-			err = ErrManyFiles
-			break
 		}
 		tables = append(tables, thread)
 		var its []Handle
@@ -78,18 +86,17 @@ func HandlesOf(fs FS, pid, most int, want func(File) bool) (found []Handle, look
 		its, n, err = handlesIn(fs.Path(pid, "task/"+name), thread, most-looked, want)
 		found, looked = append(found, its...), looked+n
 	}
+	if err == nil && len(names) == most {
+		err = ErrManyFiles
+	}
 	return found, looked, err
 }
 
-// hasTable says whether a thread has ended, or has the table of one of the others.
+// hasTable says whether a thread has the table of one of the others. One that has ended has none.
 func hasTable(others []int, thread int) (bool, error) {
 	for _, other := range others {
-		same, err := kcmp(thread, other, kcmpFiles, 0, 0)
-		if same || Gone(err) {
-			return true, nil
-		}
-		if err != nil {
-			return false, err
+		if same, err := kcmp(thread, other, kcmpFiles, 0, 0); same || err != nil && !Gone(err) {
+			return same, err
 		}
 	}
 	return false, nil
@@ -101,7 +108,7 @@ func handlesIn(dir string, thread, most int, want func(File) bool) (found []Hand
 	for err == nil {
 		var names []string
 		if names, err = d.Readdirnames(256); looked+len(names) > most {
-			names, err = names[:max(0, most-looked)], ErrManyFiles
+			names, err = names[:most-looked], ErrManyFiles
 		}
 		looked += len(names)
 		for _, name := range names {

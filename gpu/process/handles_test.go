@@ -74,8 +74,7 @@ func TestHandlesOf(t *testing.T) {
 
 // onThread calls a function on a thread with a table of descriptors of its own, which ends after done. It is never the
 // first thread: that one's table is what /proc shows of the process.
-func onThread(t *testing.T, done chan struct{}, do func()) {
-	t.Helper()
+func onThread(done chan struct{}, do func()) error {
 	ready := make(chan error)
 	var begin func()
 	begin = func() {
@@ -91,36 +90,47 @@ func onThread(t *testing.T, done chan struct{}, do func()) {
 		<-done
 	}
 	go begin()
-	if err := <-ready; err != nil {
-		t.Fatal(err)
-	}
+	return <-ready
 }
 
 // TestHandlesOfAThread: a thread may have a table of descriptors of its own.
 func TestHandlesOfAThread(t *testing.T) {
 	zero, done, fd := deviceOf(t, "/dev/zero"), make(chan struct{}), -1
 	defer close(done)
-	onThread(t, done, func() { fd, _ = unix.Open("/dev/zero", unix.O_RDWR, 0) })
+	if err := onThread(done, func() { fd, _ = unix.Open("/dev/zero", unix.O_RDWR, 0) }); err != nil {
+		t.Fatal(err)
+	}
 	found, _, err := HandlesOf(FS{}, os.Getpid(), 1<<16, of(zero))
 	if err != nil || len(found) != 1 || found[0].FD != fd || found[0].Thread == os.Getpid() {
-		t.Errorf("%+v, %v; it is %d", found, err, fd)
+		t.Fatalf("%+v, %v; it is %d", found, err, fd)
+	}
+	for _, c := range []struct {
+		others []int
+		want   bool
+	}{{nil, false}, {[]int{os.Getpid()}, false}, {[]int{1 << 30}, false}, {[]int{1 << 30, os.Getpid(), found[0].Thread}, true}} {
+		if known, err := hasTable(c.others, found[0].Thread); known != c.want || err != nil {
+			t.Errorf("it has the table of one of %v: %t, %v", c.others, known, err)
+		}
 	}
 }
 
-// TestHandlesOfManyTables: so many threads with tables of their own are not compared with each other.
+// TestHandlesOfManyTables: threads with tables of their own are compared with each other so often at most.
 func TestHandlesOfManyTables(t *testing.T) {
 	done := make(chan struct{})
 	defer close(done)
-	for range mostTables {
-		onThread(t, done, func() {})
+	for range 8 {
+		if err := onThread(done, func() { _ = unix.CloseRange(0, 1<<30, 0) }); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for late := time.Now().Add(time.Minute); ; { // the kernel may list fewer while a thread of another test ends
-		_, _, err := HandlesOf(FS{}, os.Getpid(), 1<<16, of(1))
-		if errors.Is(err, ErrManyFiles) {
-			return
-		}
+		_, all, err := HandlesOf(FS{}, os.Getpid(), 1<<16, of(1))
 		if err != nil || time.Now().After(late) {
-			t.Fatal(err)
+			t.Fatal(all, err)
+		}
+		_, looked, err := HandlesOf(FS{}, os.Getpid(), all-1, of(1))
+		if errors.Is(err, ErrManyFiles) && looked == all-1 {
+			return
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -47,7 +48,8 @@ func (fs FS) lockHolder(f *os.File) (Holder, bool) {
 		if !ok {
 			continue
 		}
-		if its, _ := fs.Opens(pid, file.is); its {
+		its, _, _ := Opens(fs, pid, math.MaxInt, func(f File) bool { return f.is(file) })
+		if len(its) > 0 {
 			return fs.holder(pid), true
 		}
 	}

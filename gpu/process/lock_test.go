@@ -15,8 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain is also the child that holds a lock until its input ends.
+// TestMain is also the child that holds a lock, or hides an open device, until its input ends.
 func TestMain(m *testing.M) {
+	if device := os.Getenv("HIDE_DEVICE"); device != "" {
+		fmt.Println("hidden", hide(device))
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		return
+	}
 	path := os.Getenv("LOCK_THIS")
 	if path == "" {
 		os.Exit(m.Run())
@@ -132,7 +137,7 @@ func TestLocksOfOthers(t *testing.T) {
 			put(t, filepath.Join(dir, own), "pos:\t0\nflags:\t02100002\nmnt_id:\t29\nino:\t3\n")
 			put(t, filepath.Join(dir, "self/mountinfo"), "2 1 0:24 / / rw - tmpfs x rw\n29 2 253:5 / /tmp rw - btrfs x rw\n")
 			put(t, filepath.Join(dir, "locks"), c.locks)
-			for _, link := range []string{fmt.Sprintf("self/fd/%d", f.Fd()), "7/fd/3", "8/fd/3"} {
+			for _, link := range []string{fmt.Sprintf("self/fd/%d", f.Fd()), "7/task/7/fd/3", "8/task/8/fd/3"} {
 				link = filepath.Join(dir, link)
 				if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
 					t.Fatal(err)

@@ -19,7 +19,9 @@ const (
 // Opener is a process that has a file open.
 type Opener struct {
 	PID int // 0 where it is not known
-	// Unclear is why it only may have it open; empty if it has.
+	// Devices are those among its files that fit, each once; 0 stands for files that are none.
+	Devices []uint64
+	// Unclear is why it only may have one open; empty if it has.
 	Unclear string
 }
 
@@ -33,6 +35,9 @@ func openersAmong(ctx context.Context, fs FS, left int, fits func(File) bool) (f
 	unclear, most, mostOf := 0, 0, 0
 	pids, err := fs.PIDs()
 	for _, pid := range pids {
+		if unclear == mostUnclear {
+			break
+		}
 		if no := ctx.Err(); no != nil {
 			err = fmt.Errorf("not all processes were looked at: %w; pid %d has %d files open", no, mostOf, most)
 			break
@@ -40,25 +45,19 @@ func openersAmong(ctx context.Context, fs FS, left int, fits func(File) bool) (f
 		if pid == os.Getpid() {
 			continue
 		}
-		its, looked, no := fs.OpensAmong(pid, max(left, fewFiles), fits)
+		its, looked, no := Opens(fs, pid, max(left, fewFiles), fits)
 		if left -= looked; looked > most {
 			most, mostOf = looked, pid
 		}
-		if its {
-			found = append(found, Opener{PID: pid})
+		switch {
+		case len(its) > 0:
+			found = append(found, Opener{PID: pid, Devices: its})
+		case errors.Is(no, ErrManyFiles):
+			found = append(found, Opener{PID: pid, Unclear: fmt.Sprintf("has more than %d open files and threads", looked)})
+			unclear++
+		default:
+			err = cmp.Or(err, no)
 		}
-		if errors.Is(no, ErrManyFiles) {
-			found = append(found, Opener{PID: pid, Unclear: fmt.Sprintf("has more than %d files open", looked)})
-			if unclear++; unclear == mostUnclear {
-				break
-			}
-			continue
-		}
-		if errors.Is(no, ErrDeadThreads) {
-			found = append(found, Opener{PID: pid, Unclear: no.Error()})
-			continue
-		}
-		err = cmp.Or(err, no)
 	}
 	if err != nil {
 		found = append(found, Opener{Unclear: err.Error()})

@@ -1,12 +1,20 @@
 package process
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestOpenersWithManyFiles: a look at what processes have open ends, however many files a job opens. What is not
@@ -14,14 +22,14 @@ import (
 func TestOpenersWithManyFiles(t *testing.T) {
 	fs := FS{Root: t.TempDir()}
 	link := func(pid, fd int) {
-		name := filepath.Join(fs.Root, fmt.Sprintf("%d/fd/%d", pid, fd))
+		name := filepath.Join(fs.Root, fmt.Sprintf("%d/task/%d/fd/%d", pid, pid, fd))
 		if err := os.Symlink("/dev/null", name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put(t, filepath.Join(fs.Root, "4/fd/.keep"), "")
+	put(t, filepath.Join(fs.Root, "4/task/4/fd/0"), "")
 	for pid := 10; pid < 20; pid++ {
-		put(t, filepath.Join(fs.Root, fmt.Sprint(pid), "fd/0"), "")
+		put(t, filepath.Join(fs.Root, fmt.Sprintf("%d/task/%d/fd/0", pid, pid)), "")
 		for fd := range fewFiles {
 			link(pid, fd+1)
 		}
@@ -29,8 +37,8 @@ func TestOpenersWithManyFiles(t *testing.T) {
 	looked := 0
 	fits := func(File) bool { looked++; return false }
 	got := openersAmong(t.Context(), fs, 1+fewFiles+1, fits)
-	want := Opener{PID: 11, Unclear: "has more than 256 files open"}
-	if len(got) != mostUnclear || got[0] != want {
+	want := Opener{PID: 11, Unclear: "has more than 256 open files and threads"}
+	if len(got) != mostUnclear || !reflect.DeepEqual(got[0], want) {
 		t.Errorf("%+v", got)
 	}
 	if most := 1 + fewFiles + 1 + mostUnclear*fewFiles; looked > most {
@@ -46,16 +54,36 @@ func TestOpenersWithManyFiles(t *testing.T) {
 	}
 }
 
-// TestOpenersWithDeadThreads: a process whose first threads have all ended may have it open, and is named.
-func TestOpenersWithDeadThreads(t *testing.T) {
-	fs := FS{Root: t.TempDir()}
-	const rest = " (job) Z 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 500 0 987654 10 11\n"
-	put(t, filepath.Join(fs.Root, "7/stat"), "7"+rest)
-	for tid := range mostDead {
-		put(t, filepath.Join(fs.Root, fmt.Sprintf("7/task/%d/stat", 7+tid)), fmt.Sprint(7+tid)+rest)
+// hide has a device open in the table of a thread alone.
+func hide(device string) error {
+	var no error
+	err := onThread(nil, func() { _, no = unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0) })
+	return errors.Join(err, no)
+}
+
+// TestOpenersInThreads: a file that is open in the table of a thread alone is found.
+func TestOpenersInThreads(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
-	got := Openers(t.Context(), fs, func(File) bool { return false })
-	if len(got) != 1 || got[0].PID != 7 || !strings.Contains(got[0].Unclear, "threads runs") {
-		t.Errorf("%+v", got)
+	child := exec.Command(exe)
+	child.Env = append(os.Environ(), "HIDE_DEVICE=/dev/full")
+	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, _ := child.StdinPipe()
+	out, _ := child.StdoutPipe()
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = child.Wait() }()
+	defer in.Close()
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "hidden <nil>\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	full := deviceOf(t, "/dev/full")
+	got := Openers(t.Context(), FS{}, of(full))
+	want := Opener{PID: child.Process.Pid, Devices: []uint64{full}}
+	if !slices.ContainsFunc(got, func(o Opener) bool { return reflect.DeepEqual(o, want) }) {
+		t.Errorf("%+v is not in %+v", want, got)
 	}
 }

@@ -9,8 +9,6 @@ package process
 import (
 	"cmp"
 	"errors"
-	"io"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -324,45 +322,4 @@ func (fs FS) Children(pid int) (out []int, err error) {
 func (fs FS) Comm(pid int) string {
 	b, _ := os.ReadFile(fs.Path(pid, "comm")) // of a process that has ended there is none
 	return strings.TrimSuffix(string(b), "\n")
-}
-
-// Opens says whether a process has a file open that fits, under whatever name: a process has names of
-// its own in a mount namespace. The file system is not asked, as with ExeFile; one that does not say
-// anything holds no device. With an error it may have one.
-func (fs FS) Opens(pid int, fits func(File) bool) (bool, error) {
-	its, _, err := fs.OpensAmong(pid, math.MaxInt, fits)
-	return its, err
-}
-
-// ErrManyFiles says that a process has more files open than were looked at.
-var ErrManyFiles = errors.New("it has more open files than are looked at")
-
-// OpensAmong is Opens among so many files of the process, and says how many were looked at. With ErrManyFiles
-// it has more.
-func (fs FS) OpensAmong(pid, most int, fits func(File) bool) (found bool, looked int, err error) {
-	dir, err := fs.thread(pid)
-	if err != nil {
-		return false, 0, err
-	}
-	dir += "/fd"
-	d, err := os.Open(dir)
-	for err == nil {
-		var fds []string
-		if fds, err = d.Readdirnames(256); looked+len(fds) > most {
-			fds, err = fds[:most-looked], ErrManyFiles
-		}
-		looked += len(fds)
-		found = slices.ContainsFunc(fds, func(fd string) bool {
-			f, err := statFile(dir + "/" + fd)
-			return err == nil && fits(f)
-		})
-		if found {
-			break
-		}
-	}
-	_ = d.Close() // nothing was written; it may not be open
-	if found || Gone(err) || errors.Is(err, io.EOF) {
-		err = nil // of a process that has ended there are none
-	}
-	return found, looked, err
 }

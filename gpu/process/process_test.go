@@ -82,6 +82,10 @@ func TestFirstThreadEnded(t *testing.T) {
 	if _, err := mountsOf(fs, pid); err != nil {
 		t.Errorf("its mounts are not known: %v", err)
 	}
+	pipe := func(f File) bool { return f.Mode&unix.S_IFMT == unix.S_IFIFO }
+	if has, _, err := Opens(fs, pid, 100, pipe); len(has) == 0 || err != nil {
+		t.Errorf("what it has open is not known: %v, %v", has, err)
+	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +94,7 @@ func TestFirstThreadEnded(t *testing.T) {
 	}
 }
 
-// TestThreadThatRuns: with cgroup v1 a first thread that has ended is shown in the root,
-// and its descriptors are closed; those of the threads that run are asked for.
+// TestThreadThatRuns: with cgroup v1 a first thread that has ended is shown in the root.
 func TestThreadThatRuns(t *testing.T) {
 	const rest = " 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 987654 10 11\n"
 	const slice = "4:memory:/htcondor/condor_var_lib_condor_execute_slot3_1@pool.test\n0::/\n"
@@ -108,16 +111,9 @@ func TestThreadThatRuns(t *testing.T) {
 	} {
 		put(t, filepath.Join(root, name), text)
 	}
-	put(t, filepath.Join(root, "700/task/702/fd/.keep"), "")
-	if err := os.Symlink("/dev/null", filepath.Join(root, "700/task/702/fd/3")); err != nil {
-		t.Fatal(err)
-	}
 	fs := FS{Root: root}
 	if got, err := fs.Cgroup(700); string(got) != slice || err != nil {
 		t.Errorf("its cgroup is %q, %v", got, err)
-	}
-	if fs.Comm(700) != "job" || !opensNull(fs, 700) {
-		t.Errorf("process %q does not show what its thread has open", fs.Comm(700))
 	}
 	if got, err := fs.Cgroup(900); string(got) != slice || err != nil {
 		t.Errorf("of a process whose first thread runs: %q, %v", got, err)
@@ -127,35 +123,32 @@ func TestThreadThatRuns(t *testing.T) {
 	}
 }
 
-func opensNull(fs FS, pid int) bool {
-	its, err := fs.Opens(pid, func(f File) bool { return f.Device == unix.Mkdev(1, 3) })
-	return its && err == nil
-}
-
 // TestOpens: a device counts by its number, under every name, and a file of the device's name does not.
 // What cannot be read may be open.
 func TestOpens(t *testing.T) {
 	root := t.TempDir()
 	fs := FS{Root: root}
-	put(t, filepath.Join(root, "1/fd/.keep"), "")
-	put(t, filepath.Join(root, "2/fd/.keep"), "")
+	put(t, filepath.Join(root, "1/task/1/fd/.keep"), "")
+	put(t, filepath.Join(root, "2/task/2/fd/.keep"), "")
 	put(t, filepath.Join(root, "dev/null"), "")
-	put(t, filepath.Join(root, "3/fd"), "") // no directory
+	put(t, filepath.Join(root, "3/task/3/fd"), "") // no directory
+	put(t, filepath.Join(root, "5/task"), "")
 	other := filepath.Join(root, "other")
-	for name, to := range map[string]string{"other": "/dev/null", "1/fd/7": other, "2/fd/7": filepath.Join(root, "dev/null")} {
+	for name, to := range map[string]string{
+		"other": "/dev/null", "1/task/1/fd/7": other, "1/task/1/fd/8": "/dev/null", "1/task/1/fd/9": "/dev/zero", "1/task/1/fd/10": "/dev/full",
+		"2/task/2/fd/7": filepath.Join(root, "dev/null"),
+	} {
 		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !opensNull(fs, 1) || opensNull(fs, 2) {
-		t.Errorf("who has the device by another name: %t, who has a file of its name: %t", opensNull(fs, 1), opensNull(fs, 2))
-	}
-	all := func(File) bool { return true }
-	if its, err := fs.Opens(3, all); its || err == nil {
-		t.Errorf("of what cannot be read: %t, %v", its, err)
-	}
-	if its, err := fs.Opens(4, all); its || err != nil {
-		t.Errorf("of what has ended: %t, %v", its, err)
+	null, zero := unix.Mkdev(1, 3), unix.Mkdev(1, 5)
+	for pid, want := range map[int][]uint64{1: {null, zero}, 2: nil, 3: nil, 4: nil, 5: nil} {
+		got, _, err := Opens(fs, pid, 100, func(f File) bool { return f.Device == null || f.Device == zero })
+		slices.Sort(got)
+		if unread := pid == 3 || pid == 5; !slices.Equal(got, want) || (err != nil) != unread {
+			t.Errorf("%d: %v, %v; want %v", pid, got, err, want)
+		}
 	}
 }
 
@@ -269,7 +262,7 @@ func TestClosesFiles(t *testing.T) {
 		"its accounts": func() error { _, err := fs.UIDs(pid); return err },
 		"its cgroup":   func() error { _, err := fs.Cgroup(pid); return err },
 		"its children": func() error { _, err := fs.Children(pid); return err },
-		"its files":    func() error { _, err := fs.Opens(pid, func(File) bool { return false }); return err },
+		"its files":    func() error { _, _, err := Opens(fs, pid, 1<<16, func(File) bool { return false }); return err },
 		"all":          func() error { _, err := fs.PIDs(); return err },
 	} {
 		if err := look(); err != nil {

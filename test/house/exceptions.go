@@ -29,7 +29,7 @@ var exceptions = rules{
 		"agent/starter.Node":         {33, "questions about HTCondor's starters, all answered from /proc; it has no state"},
 		"cmd/gpuslot/simulate.world": {31, "the events of the simulated pool"},
 		"condor.text":                {32, "one method for each part of the generated configuration; it is a writer"},
-		"gpu/process.FS":             {29, "the one reader of /proc; one method for each file there"},
+		"gpu/process.FS":             {27, "the one reader of /proc; one method for each file there"},
 		"mig.view":                   {33, "questions of the planner about one GPU's layouts; it is a value"},
 		"mps.Daemon":                 {50, "one control daemon: its commands, its files and its processes"},
 	},
