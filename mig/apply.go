@@ -103,20 +103,16 @@ func (e Executor) Preview(ctx context.Context, u gpu.UUID, w Wanted) ([]Step, er
 	if err != nil {
 		return nil, err
 	}
-	return steps, e.blocked(ctx, c.now, steps, nil)
+	return steps, e.blocked(c.now, steps, e.Proc.against(ctx, c.now, steps...), nil)
 }
 
 // State reads a GPU with the owners of its instances, and names the holders.
 func (e Executor) State(ctx context.Context, u gpu.UUID) (gpu.MIGState, error) {
-	journal, err := ReadJournal(e.Dir, u)
+	c, err := e.open(ctx, u)
 	if err != nil {
 		return gpu.MIGState{}, err
 	}
-	s, err := e.Hardware.State(ctx, u)
-	if err != nil {
-		return gpu.MIGState{}, err
-	}
-	return e.Proc.named(journal.settle(s, e.Boot)), nil
+	return e.Proc.named(c.now), nil
 }
 
 // Apply brings one GPU to what is wanted, or back to what it had. An error
@@ -205,10 +201,10 @@ func (e Executor) open(ctx context.Context, u gpu.UUID) (*change, error) {
 }
 
 // blocked tells who uses what the steps would take away, besides these.
-func (e Executor) blocked(ctx context.Context, s gpu.MIGState, steps []Step, but func(gpu.MIGState, int) bool) error {
+func (e Executor) blocked(s gpu.MIGState, steps []Step, h *held, but func(gpu.MIGState, int) bool) error {
 	var errs []error
 	for _, step := range steps {
-		holders := slices.DeleteFunc(e.holdersAgainst(ctx, s, step), func(h gpu.Holder) bool {
+		holders := slices.DeleteFunc(e.holdersAgainst(s, step, h), func(h gpu.Holder) bool {
 			return but != nil && but(s, h.PID)
 		})
 		if len(holders) > 0 {
@@ -218,12 +214,12 @@ func (e Executor) blocked(ctx context.Context, s gpu.MIGState, steps []Step, but
 	return errors.Join(errs...)
 }
 
-// holdersAgainst are the users that a step must wait for.
-func (e Executor) holdersAgainst(ctx context.Context, s gpu.MIGState, step Step) []gpu.Holder {
+// holdersAgainst are the users that a step must wait for: those that NVML lists, and those with open device nodes.
+func (e Executor) holdersAgainst(s gpu.MIGState, step Step, h *held) []gpu.Holder {
 	switch step.Verb {
 	case Destroy:
 		if i, ok := s.At(step.Place); ok {
-			return e.Proc.holdersOf(ctx, s, i)
+			return e.Proc.name(unique(slices.Concat(i.Holders, h.at(i.Place))))
 		}
 	case EnableMode, DisableMode:
 		if s.Enabled != (step.Verb == EnableMode) { // else only what is pending is taken back

@@ -16,6 +16,9 @@ type change struct {
 	journal Journal
 	now     gpu.MIGState // with owners
 	done    []Step
+	// steps are those to the target, held have device nodes open of what they destroy; nil before a look.
+	steps []Step
+	held  *held
 }
 
 // look reads the hardware again.
@@ -63,7 +66,7 @@ func (c *change) apply(ctx context.Context, w Wanted) (Outcome, error) {
 // clear has our own holders of all that goes stopped. It looks before and then whether
 // anybody else uses it: all or nothing.
 func (c *change) clear(ctx context.Context, steps []Step) error {
-	if err := c.e.blocked(ctx, c.now, steps, c.e.Owns); err != nil {
+	if err := c.e.blocked(c.now, steps, c.e.Proc.against(ctx, c.now, steps...), c.e.Owns); err != nil {
 		return err
 	}
 	for _, step := range steps {
@@ -78,7 +81,8 @@ func (c *change) clear(ctx context.Context, steps []Step) error {
 	if err := c.look(ctx); err != nil {
 		return err
 	}
-	return c.e.blocked(ctx, c.now, steps, nil)
+	c.held = c.e.Proc.against(ctx, c.now, steps...)
+	return c.e.blocked(c.now, steps, c.held, nil)
 }
 
 // recover ends the change in the journal: on in its direction, else the other way.
@@ -101,6 +105,7 @@ func (c *change) end(ctx context.Context, back bool) (Outcome, error) {
 	c.e.Log.Warn("MIG change failed, going to the other layout", "gpu", c.u, "err", err)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
+	c.held = nil
 	errBack := c.reach(ctx, second, !back)
 	if errBack == nil {
 		errBack = c.finish(second)
@@ -166,6 +171,7 @@ func (c *change) reach(ctx context.Context, w Wanted, back bool) error {
 	if err != nil {
 		return err
 	}
+	c.steps = steps
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -221,9 +227,9 @@ func (c *change) explained(ctx context.Context, step Step, err error) error {
 	if err == nil || errors.As(err, &blocked) || !mode && !errors.Is(err, gpu.ErrInUse) {
 		return err
 	}
-	holders := c.e.holdersAgainst(ctx, c.now, step)
+	holders := c.e.holdersAgainst(c.now, step, c.e.Proc.against(ctx, c.now, step))
 	if mode {
-		holders = append(holders, c.e.Proc.openers(ctx, c.now)...)
+		holders = append(holders, c.e.Proc.withNode(ctx, c.now)...)
 	}
 	return BlockedError{GPU: c.u, Step: step, Holders: unique(holders), Err: err}
 }
@@ -238,7 +244,8 @@ func (c *change) try(ctx context.Context, step Step) error {
 	return c.mode(ctx, step)
 }
 
-// destroy asks again who uses the instance: a job may have come since.
+// destroy asks NVML again who uses the instance: a job may have come since. For all steps there is one look at who has
+// nodes open, and another one where somebody has: it may take long.
 func (c *change) destroy(ctx context.Context, step Step) error {
 	i, there := c.now.At(step.Place)
 	if !there {
@@ -247,7 +254,11 @@ func (c *change) destroy(ctx context.Context, step Step) error {
 	if i.Owner != gpu.Ours {
 		return fmt.Errorf("%s is not ours any more", describe(c.now, i))
 	}
-	if holders := c.e.holdersAgainst(ctx, c.now, step); len(holders) > 0 {
+	if c.held == nil {
+		c.held = c.e.Proc.against(ctx, c.now, c.steps...)
+	}
+	if holders := c.e.holdersAgainst(c.now, step, c.held); len(holders) > 0 {
+		c.held = nil // the next try looks again
 		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: gpu.ErrInUse}
 	}
 	return c.e.Hardware.Destroy(ctx, c.u, step.Place)
@@ -281,7 +292,7 @@ func (c *change) proven(ctx context.Context, step Step) error {
 // taken back on the way to the former layout, or the next reset by anybody would
 // surprise.
 func (c *change) mode(ctx context.Context, step Step) error {
-	if holders := c.e.holdersAgainst(ctx, c.now, step); len(holders) > 0 {
+	if holders := c.e.holdersAgainst(c.now, step, nil); len(holders) > 0 {
 		return BlockedError{GPU: c.u, Step: step, Holders: holders, Err: gpu.ErrInUse}
 	}
 	err := c.e.Hardware.SetMode(ctx, c.u, step.Verb == EnableMode)

@@ -34,12 +34,7 @@ func describeHolders(holders []gpu.Holder) string {
 }
 
 func describeHolder(h gpu.Holder) string {
-	var about []string
-	for _, s := range []string{h.Command, h.Unit, h.Slot} {
-		if s != "" {
-			about = append(about, s)
-		}
-	}
+	about := slices.DeleteFunc([]string{h.Command, h.Unit, h.Slot}, func(s string) bool { return s == "" })
 	who := "a process that NVML cannot name"
 	if h.PID > 0 {
 		who = fmt.Sprintf("pid %d", h.PID)
@@ -52,14 +47,6 @@ func describeHolder(h gpu.Holder) string {
 	return who + " (" + strings.Join(about, ", ") + ")"
 }
 
-// holdersOf are all users of an instance but this process: those that NVML
-// lists, and those with its device nodes open, which may be about to start.
-func (p Proc) holdersOf(ctx context.Context, s gpu.MIGState, i gpu.Instance) []gpu.Holder {
-	nodes, unclear := p.nodes(s.Minor, i.ID)
-	having := append(unclear, p.having(ctx, func(f process.File) bool { return nodes[f.Device] })...)
-	return p.name(unique(slices.Concat(i.Holders, having)))
-}
-
 // users are the processes that NVML lists for the whole GPU and its instances.
 func (p Proc) users(s gpu.MIGState) []gpu.Holder {
 	all := slices.Clone(s.Holders)
@@ -67,15 +54,6 @@ func (p Proc) users(s gpu.MIGState) []gpu.Holder {
 		all = append(all, i.Holders...)
 	}
 	return p.name(unique(all))
-}
-
-// openers have the GPU's own node open, idle monitors too.
-func (p Proc) openers(ctx context.Context, s gpu.MIGState) []gpu.Holder {
-	if s.Minor < 0 {
-		return nil
-	}
-	node := unix.Mkdev(195, uint32(s.Minor)) // NV_MAJOR_DEVICE_NUMBER
-	return p.name(p.having(ctx, func(f process.File) bool { return f.Device == node }))
 }
 
 // named fills in names everywhere.
@@ -88,34 +66,57 @@ func (p Proc) named(s gpu.MIGState) gpu.MIGState {
 	return s
 }
 
-// nodes are the device numbers of a GPU instance and its compute instances. The
-// driver lists them by the GPU's minor number, not its index: gpu0/gi1/ci0/access 12. If that
-// cannot be read, somebody unknown may hold one.
-func (p Proc) nodes(minor, gi int) (found map[uint64]bool, unclear []gpu.Holder) {
-	found = map[uint64]bool{}
-	all, err := devices.Proc{Root: p.Root}.Read()
-	if err != nil && !errors.Is(err, devices.ErrNoCapabilities) { // a driver without this interface has none
-		unclear = []gpu.Holder{{Command: err.Error()}}
-	}
-	for name, number := range all.Minors {
-		if strings.HasPrefix(name, fmt.Sprintf("gpu%d/gi%d/", minor, gi)) {
-			found[unix.Mkdev(all.Major, number)] = true
-		}
-	}
-	return found, unclear
+// held are who has device nodes open. Those of instances have the instance's place.
+type held struct {
+	nodes map[uint64]gpu.Place
+	by    []process.Opener
 }
 
-// having are the processes with such an open file, without this one: the library itself opens
-// nodes. What cannot be read may be a holder.
-func (p Proc) having(ctx context.Context, is func(process.File) bool) (found []gpu.Holder) {
-	for _, o := range process.Openers(ctx, p.fs(), is) {
-		h := gpu.Holder{PID: o.PID, Command: o.Unclear}
-		if h.Command != "" && h.PID > 0 {
-			h.Command = foreign.Word(strings.TrimSpace(p.fs().Comm(h.PID))) + " " + h.Command
+// at are those with a node of a place open, and those that may have one.
+func (h *held) at(p gpu.Place) (found []gpu.Holder) {
+	its := func(device uint64) bool { return h.nodes[device] == p }
+	for _, o := range h.by {
+		if o.Unclear != "" || slices.ContainsFunc(o.Devices, its) {
+			found = append(found, gpu.Holder{PID: o.PID, Command: o.Unclear})
 		}
-		found = append(found, h)
 	}
 	return found
+}
+
+// having have nodes open, without this process: the library itself opens some. It is a look at all processes.
+func (p Proc) having(ctx context.Context, nodes map[uint64]gpu.Place) *held {
+	return &held{nodes, process.Openers(ctx, p.fs(), func(f process.File) bool { _, is := nodes[f.Device]; return is })}
+}
+
+// withNode have the GPU's own node open, idle monitors too. No node has the number of a GPU whose number is not known.
+func (p Proc) withNode(ctx context.Context, s gpu.MIGState) []gpu.Holder {
+	node := unix.Mkdev(195, uint32(s.Minor)) // NV_MAJOR_DEVICE_NUMBER
+	return p.name(p.having(ctx, map[uint64]gpu.Place{node: {}}).at(gpu.Place{}))
+}
+
+// against have nodes open of instances that these steps destroy, and of their compute instances: they may be about to
+// start. The driver lists nodes by the GPU's minor number, not its index. If that cannot be read, somebody unknown may.
+func (p Proc) against(ctx context.Context, s gpu.MIGState, steps ...Step) *held {
+	all, err := devices.Proc{Root: p.Root}.Read()
+	if err == nil && s.Minor < 0 {
+		err = errors.New("the minor number of the GPU is not known")
+	}
+	nodes := map[uint64]gpu.Place{}
+	for _, step := range steps {
+		if i, there := s.At(step.Place); there && step.Verb == Destroy {
+			for _, node := range all.Below(fmt.Sprintf("gpu%d/gi%d/", s.Minor, i.ID)) {
+				nodes[node] = i.Place
+			}
+		}
+	}
+	h := &held{}
+	if len(nodes) > 0 {
+		h = p.having(ctx, nodes)
+	}
+	if err != nil && !errors.Is(err, devices.ErrNoCapabilities) { // a driver without this interface has none
+		h.by = slices.Insert(h.by, 0, process.Opener{Unclear: err.Error()})
+	}
+	return h
 }
 
 // name fills in command and unit of those that still run.
@@ -129,15 +130,10 @@ func (p Proc) name(holders []gpu.Holder) []gpu.Holder {
 	}
 	units := p.fs().Units(pids, process.UnitsWithin)
 	for i, h := range named {
-		if h.PID <= 0 {
-			continue
-		}
-		if h.Command == "" {
+		if h.PID > 0 && h.Command == "" {
 			named[i].Command = foreign.Word(strings.TrimSpace(p.fs().Comm(h.PID)))
 		}
-		if h.Unit == "" {
-			named[i].Unit = units[h.PID]
-		}
+		named[i].Unit = cmp.Or(h.Unit, units[h.PID])
 	}
 	return named
 }

@@ -3,6 +3,7 @@ package mig
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -32,6 +33,13 @@ func proc(t *testing.T, files map[string]string) Proc {
 		}
 	}
 	return Proc{Root: root}
+}
+
+// holdersOf are the users that keep an instance from being destroyed.
+func holdersOf(ctx context.Context, p Proc, s gpu.MIGState, i gpu.Instance) []gpu.Holder {
+	s.Instances = []gpu.Instance{i}
+	step := Step{Verb: Destroy, Place: i.Place}
+	return Executor{Proc: p}.holdersAgainst(s, step, p.against(ctx, s, step))
 }
 
 func TestHolders(t *testing.T) {
@@ -69,11 +77,11 @@ func TestHolders(t *testing.T) {
 	i := gpu.Instance{ID: 1, Holders: []gpu.Holder{{PID: 999}, {PID: 100}}}
 	s := gpu.MIGState{MIGGPU: gpu.MIGGPU{Instances: []gpu.Instance{i}}, Holders: []gpu.Holder{{PID: 300}, {PID: 100}}}
 	for name, c := range map[string]struct{ got, want []gpu.Holder }{
-		"an instance":        {p.holdersOf(t.Context(), s, i), []gpu.Holder{python, dcgm, gone}},
-		"without a minor":    {p.holdersOf(t.Context(), gpu.MIGState{Minor: -1}, gpu.Instance{ID: 1}), nil},
+		"an instance":        {holdersOf(t.Context(), p, s, i), []gpu.Holder{python, dcgm, gone}},
+		"without a minor":    {holdersOf(t.Context(), p, gpu.MIGState{Minor: -1}, gpu.Instance{ID: 1}), []gpu.Holder{{Command: "the minor number of the GPU is not known"}}},
 		"the GPU":            {p.users(s), []gpu.Holder{python, neighbour, gone}},
-		"who has its node":   {p.openers(t.Context(), s), []gpu.Holder{neighbour}},
-		"another GPU's node": {p.openers(t.Context(), gpu.MIGState{Minor: 1}), nil},
+		"who has its node":   {p.withNode(t.Context(), s), []gpu.Holder{neighbour}},
+		"another GPU's node": {p.withNode(t.Context(), gpu.MIGState{Minor: 1}), nil},
 		"named":              {p.named(s).Instances[0].Holders, []gpu.Holder{gone, python}},
 	} {
 		if len(c.got)+len(c.want) > 0 {
@@ -85,31 +93,127 @@ func TestHolders(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(p.Root+"/300/task/300/fd"), os.WriteFile(p.Root+"/300/task/300/fd", nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.holdersOf(t.Context(), s, i); len(got) != 4 || !strings.Contains(got[0].Command, "300/task/300/fd: not a directory") {
+	if got := holdersOf(t.Context(), p, s, i); len(got) != 4 || !strings.Contains(got[0].Command, "300/task/300/fd: not a directory") {
 		t.Errorf("what a process has open cannot be read: %+v", got)
 	}
-	if got := (Proc{Root: p.Root + "/none"}).holdersOf(t.Context(), gpu.MIGState{}, gpu.Instance{ID: 1}); len(got) != 1 {
-		t.Errorf("processes cannot be listed: %+v", got)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if got := holdersOf(ended, p, s, i); len(got) != 3 || !strings.Contains(got[0].Command, "not all processes were looked at") {
+		t.Errorf("after its deadline: %+v", got)
 	}
 	minors := filepath.Join(p.Root, "driver/nvidia-caps/mig-minors")
 	if err := errors.Join(os.Remove(minors), os.Mkdir(minors, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.holdersOf(t.Context(), gpu.MIGState{}, gpu.Instance{ID: 2}); len(got) == 0 || got[0].PID != 0 || !strings.Contains(got[0].Command, "mig-minors: is a directory") {
+	if got := holdersOf(t.Context(), p, gpu.MIGState{}, gpu.Instance{ID: 2}); len(got) == 0 || got[0].PID != 0 || !strings.Contains(got[0].Command, "mig-minors: is a directory") {
 		t.Errorf("the driver's list of nodes cannot be read: %+v", got)
 	}
 	if err := os.Remove(minors); err != nil {
 		t.Fatal(err)
 	}
-	ended, end := context.WithCancel(t.Context())
-	end()
-	if got := p.holdersOf(ended, s, i); len(got) != 3 || !strings.Contains(got[0].Command, "not all processes were looked at") {
-		t.Errorf("after its deadline: %+v", got)
+	if got := holdersOf(t.Context(), p, s, i); len(got) != 2 || got[0].PID == 0 {
+		t.Errorf("a driver without such nodes: %+v", got)
 	}
 	if i.Holders[1] != (gpu.Holder{PID: 100}) {
 		t.Error("naming writes into the state that it was given")
 	}
 	if got := describeHolders([]gpu.Holder{python, gone, {Slot: "slot1_1"}, {}}); got != "pid 100 (python3, condor.service), pid 999, a slot (slot1_1), a process that NVML cannot name" {
 		t.Error(got)
+	}
+}
+
+// TestLooksOfAChange: a change looks at all processes before and after its own holders are stopped, however many instances
+// go. Who has a device node open is named for each instance whose node it is, and for no other.
+func TestLooksOfAChange(t *testing.T) {
+	f, e := given(t, one2, one3, two0, three4)
+	e.Proc = proc(t, map[string]string{
+		"devices":           "Character devices:\n1 nvidia-caps\n",
+		"100/comm":          "python3\n",
+		"100/task/100/fd/1": "-> /dev/null", // 1:3
+		"100/task/100/fd/2": "-> /dev/zero", // 1:5
+		"200/task/200/fd/1": "-> /dev/full", // 1:7
+		"driver/nvidia-caps/mig-minors": fmt.Sprintf("gpu0/gi%d/access 3\ngpu0/gi%d/ci0/access 5\ngpu0/gi%d/access 9\ngpu0/gi%d/access 7\n",
+			f.id(t, one2), f.id(t, one3), f.id(t, two0), f.id(t, three4)),
+	})
+	looks := opens(t, filepath.Join(e.Proc.Root, "devices"))
+	out, err := e.Apply(t.Context(), testGPU, on(three4))
+	if out.End != Unchanged || looks() != 1 {
+		t.Errorf("%+v, %v", out, err)
+	}
+	for what, is := range map[string]bool{
+		"destroy 1g.5gb at 2: in use by another client; held by pid 100 (python3)": true,
+		"destroy 1g.5gb at 3: in use by another client; held by pid 100 (python3)": true,
+		"destroy 2g.10gb at 0": false, "destroy 3g.20gb": false, "pid 200": false,
+	} {
+		if strings.Contains(fmt.Sprint(err), what) != is {
+			t.Errorf("%q: %t in %v", what, !is, err)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(e.Proc.Root, "100")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := e.Apply(t.Context(), testGPU, on(three4)); out.End != ReachedWanted || len(out.Steps) != 3 || looks() != 2 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// TestLooksOfARecovery: a change that an earlier process left looks once, and again where somebody has a node open of what
+// goes, who may have closed it.
+func TestLooksOfARecovery(t *testing.T) {
+	f, e := given(t, one2, one3, two0)
+	e.Proc = proc(t, map[string]string{
+		"devices":                       "Character devices:\n1 nvidia-caps\n",
+		"100/task/100/fd/1":             "-> /dev/null", // 1:3
+		"driver/nvidia-caps/mig-minors": fmt.Sprintf("gpu0/gi%d/access 3\n", f.id(t, one3)),
+	})
+	journal, err := ReadJournal(e.Dir, testGPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	journal.Change = &Change{Former: on(one2, one3, two0), Wanted: on()}
+	if err := journal.write(e.Dir); err != nil {
+		t.Fatal(err)
+	}
+	f.before = func(_ string, p gpu.Place) error {
+		if p == one2 { // the second instance that goes; one3 is the third
+			return os.RemoveAll(filepath.Join(e.Proc.Root, "100"))
+		}
+		return nil
+	}
+	looks := opens(t, filepath.Join(e.Proc.Root, "devices"))
+	if out, err := e.Recover(t.Context(), testGPU); out.End != ReachedWanted || len(out.Steps) != 3 || looks() != 2 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// id is the driver's of the GPU instance at a place.
+func (f *fakeGPU) id(t *testing.T, p gpu.Place) int {
+	t.Helper()
+	i, there := f.s.At(p)
+	if !there {
+		t.Fatalf("nothing is at %+v", p)
+	}
+	return i.ID
+}
+
+// opens counts how often a file was opened since it was last asked.
+func opens(t *testing.T, file string) func() int {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	// Events that are equal and follow each other are one, so that its reading is watched, too.
+	if _, err := unix.InotifyAddWatch(fd, file, unix.IN_OPEN|unix.IN_CLOSE_NOWRITE); err != nil {
+		t.Fatal(err)
+	}
+	return func() int {
+		text := make([]byte, 1<<16)
+		n, err := unix.Read(fd, text)
+		if err != nil && !errors.Is(err, unix.EAGAIN) {
+			t.Fatal(err)
+		}
+		return max(n, 0) / unix.SizeofInotifyEvent / 2
 	}
 }

@@ -113,15 +113,23 @@ func (c Capabilities) of(i Instance) ([]uint32, error) {
 		prefix, what = fmt.Sprintf("gpu%d/", n), fmt.Sprintf("instances of %s", i.GPU)
 	}
 	var minors []uint32
-	for name, minor := range c.Minors {
-		if strings.HasPrefix(name, prefix) {
-			minors = append(minors, minor)
-		}
+	for _, device := range c.Below(prefix) {
+		minors = append(minors, unix.Minor(device))
 	}
 	if len(minors) == 0 {
 		return nil, fmt.Errorf("%s: %w", what, ErrUnknown)
 	}
 	return minors, nil
+}
+
+// Below are the device numbers of nodes whose names begin so: "gpu0/gi1/" are a GPU instance and its compute instances.
+func (c Capabilities) Below(prefix string) (all []uint64) {
+	for name, minor := range c.Minors {
+		if strings.HasPrefix(name, prefix) {
+			all = append(all, unix.Mkdev(c.Major, minor))
+		}
+	}
+	return all
 }
 
 // ranges are numbers as few ranges; the driver numbers an instance's nodes in

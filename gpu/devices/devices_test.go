@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -277,6 +278,24 @@ func FuzzMinors(f *testing.F) {
 		if len(got) > 0 {
 			if _, err := (Capabilities{Major: 1, Minors: got}).Rule(nil); err != nil {
 				t.Error(err)
+			}
+		}
+	})
+}
+
+// FuzzBelow: the nodes of an instance are those that the driver lists for it.
+func FuzzBelow(f *testing.F) {
+	f.Add("config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\ngpu0/gi11/access 102\n", 0, 1)
+	f.Add("gpu0/gi1/ 7\ngpu0/gi1/\n", 0, 1)
+	f.Fuzz(func(t *testing.T, text string, minor, gi int) {
+		prefix := fmt.Sprintf("gpu%d/gi%d/", minor, gi)
+		all := (Capabilities{Major: 509, Minors: parseMinors([]byte(text))}).Below(prefix)
+		if len(all) > strings.Count(text, prefix) {
+			t.Errorf("%v from %q", all, text)
+		}
+		for _, node := range all {
+			if unix.Major(node) != 509 || !strings.Contains(text, fmt.Sprint(unix.Minor(node))) {
+				t.Errorf("%d:%d from %q", unix.Major(node), unix.Minor(node), text)
 			}
 		}
 	})

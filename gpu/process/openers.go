@@ -53,7 +53,8 @@ func openersAmong(ctx context.Context, fs FS, left int, fits func(File) bool) (f
 		case len(its) > 0:
 			found = append(found, Opener{PID: pid, Devices: its})
 		case errors.Is(no, ErrManyFiles):
-			found = append(found, Opener{PID: pid, Unclear: fmt.Sprintf("has more than %d open files and threads", looked)})
+			why := fmt.Sprintf("%q has more than %d open files and threads", fs.Comm(pid), looked)
+			found = append(found, Opener{PID: pid, Unclear: why})
 			unclear++
 		default:
 			err = cmp.Or(err, no)

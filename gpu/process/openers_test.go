@@ -30,6 +30,7 @@ func TestOpenersWithManyFiles(t *testing.T) {
 	put(t, filepath.Join(fs.Root, "4/task/4/fd/0"), "")
 	for pid := 10; pid < 20; pid++ {
 		put(t, filepath.Join(fs.Root, fmt.Sprintf("%d/task/%d/fd/0", pid, pid)), "")
+		put(t, filepath.Join(fs.Root, fmt.Sprint(pid), "comm"), "job\x1b\n")
 		for fd := range fewFiles {
 			link(pid, fd+1)
 		}
@@ -37,7 +38,7 @@ func TestOpenersWithManyFiles(t *testing.T) {
 	looked := 0
 	fits := func(File) bool { looked++; return false }
 	got := openersAmong(t.Context(), fs, 1+fewFiles+1, fits)
-	want := Opener{PID: 11, Unclear: "has more than 256 open files and threads"}
+	want := Opener{PID: 11, Unclear: `"job\x1b" has more than 256 open files and threads`}
 	if len(got) != mostUnclear || !reflect.DeepEqual(got[0], want) {
 		t.Errorf("%+v", got)
 	}
@@ -46,6 +47,9 @@ func TestOpenersWithManyFiles(t *testing.T) {
 	}
 	if got := Openers(t.Context(), fs, fits); len(got) > 0 {
 		t.Errorf("where all are looked at: %+v", got)
+	}
+	if got := Openers(t.Context(), FS{Root: fs.Root + "/none"}, fits); len(got) != 1 || got[0].Unclear == "" {
+		t.Errorf("where processes cannot be listed: %+v", got)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	got = Openers(ctx, fs, func(File) bool { cancel(); return false })

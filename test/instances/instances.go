@@ -27,7 +27,8 @@ type GPU struct {
 // New returns a GPU without instances, MIG mode off.
 func New(u gpu.UUID, chip gpu.Chip) *GPU {
 	return &GPU{
-		S:       gpu.MIGState{MIGGPU: gpu.MIGGPU{UUID: u, Chip: chip}, Capable: true, Minor: -1},
+		// No GPU of this machine has that number.
+		S:       gpu.MIGState{MIGGPU: gpu.MIGGPU{UUID: u, Chip: chip}, Capable: true, Minor: 200},
 		Happens: func(string) {},
 	}
 }
