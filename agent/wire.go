@@ -103,7 +103,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	})
 	a.layouts = layouts.New(layouts.Options{
 		Executor: o.MIG, Paths: cfg.Paths, Jobs: a.jobs, Daemons: layoutDaemons{a}, Metrics: a.metrics,
-		Events: a.history, Evict: func(u gpu.UUID, pids []int) { a.ender.Evict(u, pids) }, Log: a.log, Beat: a.heart.beat,
+		Events: a.history, Evict: func(u gpu.UUID) { a.ender.Evict(u) }, Log: a.log, Beat: a.heart.beat,
 	})
 	a.nodes = isolation.New(isolation.Options{
 		Kernel: o.DeviceNodes, Jobs: a.jobs, Processes: a.proc, HTCondor: starter.Users{Node: a.proc},
@@ -175,7 +175,7 @@ func (a *Agent) newAdmission() {
 	a.ender = ending.New(ending.Options{
 		Clients: a.clients, Jobs: a.jobs, Holds: a.jobs, Processes: a.proc, Starters: a.proc, Reservations: a.limits,
 		Users: starter.Users{Node: a.proc}, Holders: keepers.Finder{Node: a.proc},
-		Events: a.history, Metrics: a.metrics, Log: a.log, Root: a.cgroupRoot, LinkHolds: a.links.Holding,
+		Events: a.history, Metrics: a.metrics, Log: a.log, Proc: a.proc.FS, Root: a.cgroupRoot, LinkHolds: a.links.Holding,
 		MPS: func(u gpu.UUID) bool {
 			g, _ := a.view.Load().plan.GPU(u) // a GPU without a plan has no control daemon
 			return g.MPS()

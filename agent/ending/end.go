@@ -121,10 +121,12 @@ func killIf(pid int, right func() bool) error {
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }
 
-// killing is who is looked at and killed: what computes beside MPS of a job, or on a GPU outside of all jobs.
+// killing is who is looked at and killed: what computes beside MPS of a job, or on a GPU outside of all jobs, or has
+// nodes of the GPU open there.
 type killing struct {
-	of  starter.Starter
-	gpu gpu.UUID
+	of    starter.Starter
+	gpu   gpu.UUID
+	nodes bool
 }
 
 // once does this in the background, unless it still does. A sample does not wait: where a process is, which is asked

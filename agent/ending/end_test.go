@@ -49,7 +49,7 @@ func newNode(t testing.TB) *node {
 	n.Ender = New(Options{
 		Clients: daemon{n}, Jobs: n.table, Holds: n.table, Processes: view, Starters: view,
 		Users: starter.Users{Node: view}, Reservations: n, Events: n,
-		Metrics: n, Log: slog.New(slog.DiscardHandler), Root: t.TempDir(),
+		Metrics: n, Log: slog.New(slog.DiscardHandler), Proc: view.FS, Root: t.TempDir(),
 		MPS: func(gpu.UUID) bool { return true }, LinkHolds: func() error { return nil },
 	})
 	return n

@@ -100,8 +100,9 @@ type Options struct {
 	Events       Events
 	Metrics      Metrics
 	Log          *slog.Logger
-	// Root is where cgroups are mounted, FUSE where the kernel lists file systems of users: /sys/fs/fuse/connections
-	// where empty.
+	// Proc is /proc. Root is where cgroups are mounted, FUSE where the kernel lists file systems of users:
+	// /sys/fs/fuse/connections where empty.
+	Proc       process.FS
 	Root, FUSE string
 	// MPS says whether a GPU of the plan has a control daemon.
 	MPS func(gpu.UUID) bool

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/devices"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -49,15 +51,41 @@ func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, places []process.Place
 	})
 }
 
-// Evict kills those of these processes that users run outside of jobs.
-func (e *Ender) Evict(u gpu.UUID, pids []int) {
-	var all []process.ID
+// Evict kills what users run outside of jobs with a device node of a GPU or of its MIG devices open, which keeps its
+// layout from being changed.
+func (e *Ender) Evict(u gpu.UUID) {
+	e.once(killing{gpu: u, nodes: true}, func() {
+		if err := e.evict(u); err != nil {
+			e.Log.Error("it is not known who keeps a MIG layout from being changed", "gpu", u, "err", err)
+		}
+	})
+}
+
+// mostOpen bounds how many files of one process are looked at. The kernel lets no program have so many by itself.
+const mostOpen = 1 << 24
+
+// evict looks at all that users run outside of jobs. The look before, of the change, is no reason to kill: it is
+// bounded, so that a process with many files only may have a node open, and a PID may be another process's by now.
+func (e *Ender) evict(u gpu.UUID) error {
+	nodes, err := devices.Proc{Root: e.Proc.Root}.Of(u)
+	if err != nil {
+		return err
+	}
+	fits := func(f process.File) bool { return slices.Contains(nodes, f.Device) }
+	pids, err := e.Proc.PIDs()
 	for _, pid := range pids {
-		if p, err := e.Processes.Stat(pid); err == nil { // else it has ended
-			all = append(all, p.ID)
+		p, no := e.Processes.Stat(pid)
+		if no != nil || !e.ofUser(pid) {
+			continue // it has ended, or is none of these
+		}
+		has, _, no := process.Opens(e.Proc, pid, mostOpen, fits)
+		if len(has) > 0 {
+			e.killOutside(u, p.ID)
+		} else if no != nil {
+			err = cmp.Or(err, fmt.Errorf("process %d: %w", pid, no))
 		}
 	}
-	e.KillOutside(u, all, nil)
+	return err
 }
 
 // abortAfter is how often a process is killed before the file systems of its account end.

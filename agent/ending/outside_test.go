@@ -2,6 +2,7 @@ package ending
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -64,15 +65,7 @@ func TestKillOutside(t *testing.T) {
 	}
 	var log strings.Builder
 	n.Log = slog.New(slog.NewTextHandler(&log, nil))
-	var pids []int
-	for i, p := range all {
-		if i != 4 { // it has another start
-			pids = append(pids, p.PID)
-		}
-	}
-	n.KillOutside(uuid(0), all[4:5], nil)
-	n.Wait()
-	n.Evict(uuid(0), append(pids, 1<<30))
+	n.KillOutside(uuid(0), all, nil)
 	n.Wait()
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "was killed") {
 		t.Errorf("logged: %s", got)
@@ -86,6 +79,80 @@ func TestKillOutside(t *testing.T) {
 		if _ = c.Wait(); c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 			t.Errorf("process %d of the list: %v", i+1, c.ProcessState)
 		}
+	}
+}
+
+// TestEvict: what users run outside of jobs is killed if it has a device node open of the GPU whose layout is to be
+// changed, behind however many files. Nothing is done to who has many files and no such node, or another GPU's, and
+// nothing at all while the GPU's nodes are not known.
+func TestEvict(t *testing.T) {
+	n := newNode(t)
+	n.admit(n.starter(100, "slot1_1"))
+	var log strings.Builder
+	n.Log = slog.New(slog.NewTextHandler(&log, nil))
+	file := func(name, text string) {
+		name = filepath.Join(n.proc.Root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := filepath.Join(t.TempDir(), "nvidia0")
+	if err := unix.Mknod(own, unix.S_IFCHR, int(unix.Mkdev(195, 0))); err != nil {
+		t.Skipf("no device node can be made: run this test as root: %v", err)
+	}
+	file("devices", "Character devices:\n1 nvidia-caps\n")
+	file("driver/nvidia-caps/mig-minors", "config 3\ngpu0/gi1/access 7\ngpu1/gi1/access 8\n") // null, full and random
+	const session = "/user.slice/user-1000.slice/session-1.scope"
+	type client struct {
+		name, cgroup, opened string
+		uid                  uint32
+		parent               int
+		killed               bool
+		run                  *exec.Cmd
+	}
+	all := []client{
+		{name: "an instance's", cgroup: session, uid: 1000, opened: "/dev/full", killed: true},
+		{name: "the GPU's", cgroup: session, uid: 1001, opened: own, killed: true},
+		{name: "another GPU's", cgroup: session, uid: 1000, opened: "/dev/random"},
+		{name: "none", cgroup: session, uid: 1000, opened: "/dev/null"},
+		{name: "a job's", cgroup: proctree.CgroupOf("slot1_1"), uid: 1000, opened: "/dev/full", parent: 100},
+		{name: "root's", cgroup: session, opened: "/dev/full"},
+		{name: "a service's", cgroup: "/system.slice/dcgm.service", uid: 1000, opened: "/dev/full"},
+	}
+	for i := range all {
+		c := &all[i]
+		c.run = exec.Command("sleep", "1000")
+		if err := c.run.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _, _ = c.run.Process.Kill(), c.run.Wait() }()
+		pid := c.run.Process.Pid
+		n.proc.Add(proctree.Process{PID: pid, Comm: "sleep", Parent: max(c.parent, 1), UID: c.uid, Cgroup: c.cgroup,
+			Threads: []proctree.Thread{{TID: pid, State: "S", Opened: c.opened}}})
+		for fd := range 300 {
+			name := filepath.Join(n.proc.Root, fmt.Sprintf("%d/task/%d/fd/%d", pid, pid, 10+fd))
+			if err := os.Symlink("/dev/null", name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n.Evict(uuid(0))
+	n.Wait()
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "it is not known who keeps a MIG layout") {
+		t.Errorf("logged while the driver does not list the GPU: %s", got)
+	}
+	file("driver/nvidia/gpus/0000:1a:00.0/information", "GPU UUID: \t "+string(uuid(0))+"\nDevice Minor: \t 0\n")
+	n.Evict(uuid(0))
+	n.Wait()
+	for _, c := range all {
+		_ = c.run.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
+		_ = c.run.Wait()
+		if killed := c.run.ProcessState.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL; killed != c.killed {
+			t.Errorf("who has %s is killed: %t", c.name, killed)
+		}
+	}
+	if got := log.String(); strings.Count(got, "was killed") != 2 {
+		t.Errorf("logged: %s", got)
 	}
 }
 

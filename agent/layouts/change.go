@@ -2,6 +2,7 @@ package layouts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -121,8 +122,8 @@ func (l *Layouts) change(
 	for probed := begun; ; {
 		select {
 		case e := <-end:
-			if pids := blockers(e.err); len(pids) > 0 {
-				l.evict(u, pids)
+			if blocked := (mig.BlockedError{}); errors.As(e.err, &blocked) {
+				l.evict(u)
 			}
 			if e.out.End == mig.EndDegraded {
 				l.ending.add(n.devices(u))
@@ -142,23 +143,4 @@ func (l *Layouts) change(
 				"see the kernel log; a driver that hangs needs a reboot", u, changeAbandoned)
 		}
 	}
-}
-
-// blockers are the processes that keep steps from being done, by the errors that an error holds.
-func blockers(err error) (pids []int) {
-	switch e := err.(type) { //nolint:errorlint // each of several is looked at
-	case mig.BlockedError:
-		for _, h := range e.Holders {
-			if h.PID > 0 {
-				pids = append(pids, h.PID)
-			}
-		}
-	case interface{ Unwrap() error }:
-		return blockers(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		for _, one := range e.Unwrap() {
-			pids = append(pids, blockers(one)...)
-		}
-	}
-	return pids
 }

@@ -207,11 +207,11 @@ func (n *node) begin(t *testing.T, c mig.Change) {
 // TestEvict: who keeps a layout from being changed, and is no job, does not do so for long.
 func TestEvict(t *testing.T) {
 	n := newNode(t, `"3g.20gb@0"`, "")
-	blocked := errors.Join(errors.New("x"), fmt.Errorf("y: %w", mig.BlockedError{Err: gpu.ErrInUse, Holders: []gpu.Holder{{PID: 812}, {Command: "z"}}}))
+	blocked := errors.Join(errors.New("x"), fmt.Errorf("y: %w", mig.BlockedError{Err: gpu.ErrInUse, Holders: []gpu.Holder{{Command: "not all were looked at"}}}))
 	for _, c := range []struct {
 		err  error
-		want []int
-	}{{nil, nil}, {errors.New("x"), nil}, {blocked, []int{812}}} {
+		want []gpu.UUID
+	}{{nil, nil}, {errors.New("x"), nil}, {blocked, []gpu.UUID{testGPU}}} {
 		_, err := n.change(t.Context(), &Node{}, testGPU, func(context.Context, gpu.UUID) (mig.Outcome, error) { return mig.Outcome{}, c.err })
 		if !errors.Is(err, c.err) || !slices.Equal(n.evicted, c.want) {
 			t.Errorf("%v: evicted %v, %v", c.err, n.evicted, err)

@@ -43,8 +43,8 @@ type node struct {
 	// owned is the PID of the control daemon of every MIG device, stopped those that were.
 	owned   int
 	stopped []gpu.UUID
-	// evicted are processes that keep a change from being made.
-	evicted []int
+	// evicted are the GPUs whose layout somebody kept from being changed.
+	evicted []gpu.UUID
 	probes  int
 	beats   int
 	demand  condor.Demand
@@ -70,7 +70,7 @@ func newNode(t *testing.T, layout, more string) *node {
 		Paths:    config.Paths{State: filepath.Join(dir, "s"), Run: filepath.Join(dir, "r")},
 		Jobs:     n, Daemons: n, Metrics: n, Events: n,
 		Log: slog.New(slog.NewTextHandler(&n.log, nil)), Beat: func() { n.beats++ },
-		Evict: func(_ gpu.UUID, pids []int) { n.evicted = append(n.evicted, pids...) },
+		Evict: func(u gpu.UUID) { n.evicted = append(n.evicted, u) },
 	})
 	n.round()
 	n.round()

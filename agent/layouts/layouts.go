@@ -72,8 +72,8 @@ type Options struct {
 	Daemons  Daemons
 	Metrics  Metrics
 	Events   Events
-	// Evict ends those of these processes that users run outside of jobs: they keep a GPU's layout as it is.
-	Evict func(u gpu.UUID, pids []int)
+	// Evict ends what users run outside of jobs with device nodes of a GPU open: it keeps the layout as it is.
+	Evict func(u gpu.UUID)
 	Log   *slog.Logger
 	// Beat notes that the loop is alive. It is called before each step that takes long.
 	Beat func()
@@ -114,7 +114,7 @@ type Layouts struct {
 	daemons   Daemons
 	metrics   Metrics
 	events    Events
-	evict     func(u gpu.UUID, pids []int)
+	evict     func(u gpu.UUID)
 	log       *slog.Logger
 	beat      func()
 

@@ -228,6 +228,19 @@ func (p Proc) Graphics(gpus []gpu.UUID) ([]Node, error) {
 	return sorted(nodes), nil
 }
 
+// Of are the device numbers of a GPU and of all its instances. With an error they are not known.
+func (p Proc) Of(u gpu.UUID) ([]uint64, error) {
+	own, err := p.Nodes([]gpu.UUID{u})
+	if err != nil {
+		return nil, err
+	}
+	all, err := p.Read()
+	if err != nil && !errors.Is(err, ErrNoCapabilities) {
+		return nil, err
+	}
+	return append(all.Below(fmt.Sprintf("gpu%d/", own[0].Minor)), unix.Mkdev(own[0].Major, own[0].Minor)), nil
+}
+
 func sorted(nodes []Node) []Node {
 	slices.SortFunc(nodes, func(a, b Node) int {
 		return cmp.Or(cmp.Compare(a.Major, b.Major), cmp.Compare(a.Minor, b.Minor))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -281,6 +282,51 @@ func FuzzMinors(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestOf: a GPU's own number and those of its instances, also where the driver makes no MIG devices. Of a GPU that it does
+// not list none are known.
+func TestOf(t *testing.T) {
+	p := driverProc(t)
+	of := func(u gpu.UUID) []uint64 {
+		t.Helper()
+		all, err := p.Of(u)
+		if err != nil {
+			t.Error(err)
+		}
+		slices.Sort(all)
+		return all
+	}
+	all := of(gpuB)
+	c, err := p.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []uint64{unix.Mkdev(195, 1)}
+	for name, minor := range c.Minors {
+		if strings.HasPrefix(name, "gpu1/") {
+			want = append(want, unix.Mkdev(c.Major, minor))
+		}
+	}
+	if slices.Sort(want); !slices.Equal(all, want) || len(all) < 2 {
+		t.Errorf("%v, want %v", all, want)
+	}
+	minors := p.path("driver/nvidia-caps/mig-minors")
+	if err := errors.Join(os.Remove(minors), os.Mkdir(minors, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := p.Of(gpuB); len(all) > 0 || err == nil {
+		t.Errorf("the list cannot be read: %v, %v", all, err)
+	}
+	if err := os.Remove(minors); err != nil {
+		t.Fatal(err)
+	}
+	if all := of(gpuB); !slices.Equal(all, []uint64{unix.Mkdev(195, 1)}) {
+		t.Errorf("without MIG: %v", all)
+	}
+	if all, err := p.Of("GPU-00000000-0000-4000-8000-000000000000"); len(all) > 0 || !errors.Is(err, ErrUnknown) {
+		t.Errorf("of no GPU: %v, %v", all, err)
+	}
 }
 
 // FuzzBelow: the nodes of an instance are those that the driver lists for it.
