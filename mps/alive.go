@@ -28,78 +28,78 @@ func (d *Daemon) Alive() (process.ID, error) { return holder(d, Checked{}) }
 // is not looked at again, once a second for each GPU.
 func holder(d *Daemon, last Checked) (process.ID, error) {
 	pid, held, err := lockOwner(filepath.Join(d.dir, controlLock))
-	if errors.Is(err, fs.ErrPermission) {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
 		return process.ID{}, d.fault(Unwritable, err, "%v: ask as root or as an admitted account", err)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR):
 		return process.ID{}, d.fault(Unwritable, err, "%v: look at the pipe directory", err)
-	}
-	if !held {
+	case !held:
 		return process.ID{}, d.notRunning()
-	}
-	if pid <= 0 {
+	case pid <= 0:
 		// An open file description lock has no process, and one of a PID namespace
 		// that is not below ours has none that we see.
 		return process.ID{}, d.fault(Foreign, nil, "no process is known to hold %s, which a daemon would: it is replaced "+
 			"before the next start", filepath.Join(d.dir, controlLock))
 	}
 	s, err := proc.Stat(pid)
-	if process.Gone(err) {
-		// It ended between the two looks.
-		return process.ID{}, d.notRunning()
+	why := ""
+	if err == nil && (last.At.IsZero() || s.ID != last.Process()) {
+		why, err = distrust(proc, pid)
 	}
-	if err != nil {
+	switch {
+	case process.Gone(err):
+		return process.ID{}, d.notRunning() // it ended between two looks
+	case err != nil:
 		return process.ID{}, d.fault(Unwritable, err, "%v: look at /proc and at gpuslotd's file descriptors", err)
-	}
-	if last.At.IsZero() || s.ID != last.Process() {
-		if why := distrust(pid); why != "" {
-			return s.ID, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that "+
-				"process", pid, filepath.Join(d.dir, controlLock), why)
-		}
+	case why != "":
+		return s.ID, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that "+
+			"process", pid, filepath.Join(d.dir, controlLock), why)
 	}
 	return s.ID, d.usable(s)
 }
 
 // distrust says why a process that holds the lock is no control daemon of root's or
-// ours; empty for one that is.
-func distrust(pid int) string {
+// ours; empty for one that is. With an error it is not known.
+func distrust(in process.FS, pid int) (why string, err error) {
 	// The account is looked at twice: a job that starts a setuid program and then the
 	// control program has each of the two signs at some time, and never both.
 	for range 2 {
-		uids, err := proc.UIDs(pid)
+		uids, err := in.UIDs(pid)
 		if err != nil {
-			return "it has ended"
+			return "", err
 		}
 		for _, uid := range []uint32{uids.Real, uids.Effective, uids.Saved, uids.FileSystem} {
 			if uid != 0 && int(uid) != os.Geteuid() {
-				return fmt.Sprintf("it is of uid %d", uid)
+				return fmt.Sprintf("it is of uid %d", uid), nil
 			}
 		}
-		if why := otherProgram(pid); why != "" {
-			return why
+		if why, err := otherProgram(in, pid); why != "" || err != nil {
+			return why, err
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // otherProgram says why a process does not run the control program. A job's lock
 // survives the start of a setuid program, which is then of uid 0.
-func otherProgram(pid int) string {
-	exe, err := proc.Exe(pid)
-	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
-		return "" // only root may look, and nothing rests on what we find
+func otherProgram(in process.FS, pid int) (why string, err error) {
+	exe, err := in.Exe(pid)
+	var file process.File
+	if err == nil {
+		file, err = in.ExeFile(pid)
 	}
-	if err != nil {
-		return "its program is not known"
+	switch name := filepath.Base(exe); {
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		err = nil // only root may look, and nothing rests on what we find
+	case process.Gone(err):
+		why, err = "its program is not known", nil // its first thread has ended; another may hold the lock
+	case err != nil:
+	case name != Program:
+		why = fmt.Sprintf("its program is %q", foreign.Clip(name))
+	case file.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
+		why = "its program is setuid"
 	}
-	if name := filepath.Base(exe); name != Program {
-		return fmt.Sprintf("its program is %q", foreign.Clip(name))
-	}
-	file, err := proc.ExeFile(pid)
-	if err != nil || file.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
-		return "its program is setuid"
-	}
-	return ""
+	return why, err
 }
 
 // usable says why a trusted process that holds the lock cannot be relied on.
