@@ -2,9 +2,11 @@ package mps
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -329,7 +332,7 @@ func TestFamilyWithoutDescriptors(t *testing.T) {
 	server := Server{ID: self.ID}
 	proctree.WithoutDescriptors(t, func() {
 		for _, leads := range []bool{false, true} {
-			if f := (family{head: self.ID, leads: leads}); len(f.alive()) == 0 {
+			if f := (family{head: self.ID, leads: leads}); len(f.alive(proc)) == 0 {
 				t.Errorf("leads %t: all have ended", leads)
 			}
 		}
@@ -337,4 +340,21 @@ func TestFamilyWithoutDescriptors(t *testing.T) {
 			t.Errorf("servers have ended: %+v", died)
 		}
 	})
+}
+
+// TestFamilyOfUnknown: a process that cannot be read may be one of a daemon's family.
+func TestFamilyOfUnknown(t *testing.T) {
+	f := proctree.New(t)
+	for _, pid := range []int{1, 200, 300} {
+		f.Add(proctree.Process{PID: pid, Comm: "x"}) // all of one session, that of process 1
+	}
+	head := process.ID{PID: 1, Started: proctree.StartOf(1)}
+	stat := filepath.Join(f.Root, "200/stat")
+	if err := errors.Join(os.Remove(stat), os.Symlink(stat, stat)); err != nil {
+		t.Fatal(err)
+	}
+	f.End(300)
+	if left := (family{head, true}).alive(process.FS{Root: f.Root}); !slices.Equal(left, []process.ID{head, {PID: 200}}) {
+		t.Errorf("%+v", left)
+	}
 }

@@ -80,20 +80,20 @@ func familyOf(head process.ID) family {
 }
 
 // alive lists who is left of it. Zombies are gone.
-func (f family) alive() []process.ID {
+func (f family) alive(in process.FS) []process.ID {
 	if !f.leads {
-		if proc.Runs(f.head) {
+		if in.Runs(f.head) {
 			return []process.ID{f.head}
 		}
 		return nil
 	}
-	pids, err := proc.PIDs()
+	pids, err := in.PIDs()
 	if err != nil {
 		return []process.ID{f.head} // who is left is not known
 	}
 	var left []process.ID
 	for _, pid := range pids {
-		s, err := proc.Stat(pid)
+		s, err := in.Stat(pid)
 		switch {
 		case err != nil && !process.Gone(err):
 			left = append(left, process.ID{PID: pid}) // it may be one; sendSignal signals none that it does not know
@@ -131,7 +131,7 @@ func (f family) endBy(ctx context.Context, signal unix.Signal, wait time.Duratio
 	defer cancel()
 	told := map[process.ID]bool{}
 	for {
-		left := f.alive()
+		left := f.alive(proc)
 		if len(left) == 0 {
 			return true
 		}
