@@ -44,12 +44,8 @@ func (o Origin) Before(s Starter, of Account) bool {
 
 // AccountNamed looks an account up; one that cannot be found is not known.
 func AccountNamed(ctx context.Context, name string) Account {
-	u, err := accounts.LookUp(ctx, name)
-	if err != nil {
-		return Account{}
-	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	return Account{UID: uint32(uid), Known: err == nil}
+	uid, known := accounts.UIDs(ctx, name)[name]
+	return Account{UID: uid, Known: known}
 }
 
 // JobAccounts looks at all processes once and finds the account that a slot's job
@@ -59,12 +55,11 @@ func AccountNamed(ctx context.Context, name string) Account {
 func (n Node) JobAccounts(ctx context.Context, slots []condor.Slot) func(Starter, condor.Slot) Account {
 	all := n.accounts()
 	pids := slices.Sorted(maps.Keys(all))
-	byName := map[string]Account{}
+	var owners []string
 	for _, s := range slots {
-		if owner := s.Owner(); owner != "" {
-			byName[owner] = AccountNamed(ctx, owner)
-		}
+		owners = append(owners, s.Owner())
 	}
+	byName := accounts.UIDs(ctx, owners...)
 	return func(s Starter, ad condor.Slot) Account {
 		best, by := Account{}, 0
 		for _, pid := range pids {
@@ -72,8 +67,8 @@ func (n Node) JobAccounts(ctx context.Context, slots []condor.Slot) func(Starter
 				best, by = Account{UID: all[pid].uid, Known: true}, how
 			}
 		}
-		if name := byName[ad.Owner()]; name.Known && by <= inItsCgroup {
-			return name
+		if uid, known := byName[ad.Owner()]; known && by <= inItsCgroup {
+			return Account{UID: uid, Known: true}
 		}
 		return best
 	}
