@@ -61,10 +61,13 @@ func (n Node) starterIn(pid int) (s Starter, settled bool, err error) {
 	if !n.SameNamespace(pid) {
 		return s, true, nil // a container's is not this node's startd's
 	}
-	if s, err = n.starterAbove(pid); err != nil || s.PID != pid {
+	switch s, err = n.starterAbove(pid); {
+	case err == nil && s.PID == pid:
+		return s, true, nil
+	case n.Runs(p.ID):
 		return Starter{}, false, unlessGone(err) // it is just being executed, a self-test, or a pilot's
 	}
-	return s, true, nil
+	return Starter{}, false, nil // it has ended
 }
 
 // unlessGone is the error of a look at a process that may be a starter all the same.
