@@ -53,7 +53,7 @@ func (n *Nodes) OpenOutside() error {
 	if n.kernel == nil || n.opened && len(n.above) == 0 && !ruled(n.allDaemons()) {
 		return nil
 	}
-	daemons, err := n.htcondor.DaemonCgroups()
+	daemons, _, err := n.htcondor.OfDaemons()
 	errs := []error{err, n.closeGraphics(daemons, nil, nil)}
 	for _, p := range append(daemons, starter.UserCgroups...) {
 		if dir, err := starter.CgroupAt(filepath.Join(n.root, p)); err == nil && p != "/" {
@@ -105,7 +105,7 @@ func (n *Nodes) Starts(now Conditions, c starter.Caller) error {
 	}
 	beside := func(p string) bool { return mayClose(p) == nil && belowCgroup(c.Cgroup, p) }
 	here, _ := starter.CgroupAt(filepath.Join(n.root, c.Cgroup))
-	daemons, err := n.htcondor.DaemonCgroups()
+	daemons, _, err := n.htcondor.OfDaemons()
 	if here.Exists() && slices.ContainsFunc(daemons, beside) {
 		n.runsIn(c.Cgroup)
 		return nil

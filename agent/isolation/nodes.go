@@ -53,10 +53,9 @@ type Processes interface {
 
 // HTCondor is what its daemons run in; starter.Node is the real one.
 type HTCondor interface {
-	// DaemonCgroups are the cgroups of this node's startds, below the mount. With an error there may be more.
-	DaemonCgroups() ([]string, error)
-	// DaemonAccounts are those that HTCondor's daemons act as, without root; none while they act as root.
-	DaemonAccounts() []uint32
+	// OfDaemons are the cgroups of this node's startds, below the mount, and the accounts that HTCondor's daemons act as,
+	// without root; none while they act as root. With an error there may be more.
+	OfDaemons() (cgroups []string, accounts []uint32, err error)
 	// ReadOnly says whether a process sees a directory on a mount that cannot be written.
 	ReadOnly(pid int, dir string) bool
 }

@@ -68,11 +68,10 @@ func (n outside) close(r devices.Rule) error {
 	if no != nil {
 		return no
 	}
-	daemons, no := n.htcondor.DaemonCgroups()
-	err = errors.Join(err, no)
-	spared := n.spare()
+	daemons, accounts, no := n.htcondor.OfDaemons()
 	n.turn.Lock()
-	err = errors.Join(err, n.closeGraphics(daemons, graphics, spared))
+	spared := n.spare(accounts)
+	err = errors.Join(err, no, n.closeGraphics(daemons, graphics, spared))
 	n.turn.Unlock()
 	if r.Closed = append(closed, graphics...); r.Empty() {
 		return err
@@ -108,13 +107,11 @@ func (n outside) close(r devices.Rule) error {
 // on the cgroup of HTCondor's daemons away.
 func (c Conditions) asksFirst() bool { return c.Planned && c.Supervised && c.JobCgroups }
 
-// spare are the accounts that open all nodes outside of jobs: root, and that of HTCondor's daemons. A daemon that acts
-// as root for a moment shows no other.
-func (n outside) spare() []uint32 {
-	n.turn.Lock()
-	defer n.turn.Unlock()
-	if all := n.htcondor.DaemonAccounts(); len(all) > 0 || n.spared == nil {
-		n.spared = append([]uint32{0}, all...)
+// spare are the accounts that open all nodes outside of jobs: root, and those of HTCondor's daemons, as now seen. A
+// daemon that acts as root for a moment shows none. The caller holds turn.
+func (n outside) spare(daemons []uint32) []uint32 {
+	if len(daemons) > 0 || n.spared == nil {
+		n.spared = append([]uint32{0}, daemons...)
 	}
 	return n.spared
 }

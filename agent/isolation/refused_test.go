@@ -155,9 +155,7 @@ type daemonsIn struct {
 	err     error
 }
 
-func (d daemonsIn) DaemonCgroups() ([]string, error) { return d.cgroups, d.err }
-
-func (d daemonsIn) DaemonAccounts() []uint32 { return nil }
+func (d daemonsIn) OfDaemons() ([]string, []uint32, error) { return d.cgroups, nil, d.err }
 
 // TestDaemonsNotKnown: those that are known get their rule, and the rest is a warning. A job that is in none of them
 // does not start.

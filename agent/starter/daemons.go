@@ -24,34 +24,32 @@ func (n Node) startds() (found []int, err error) {
 // DaemonCgroups are the cgroups of this node's startds, below the mount of cgroup v2, each
 // once. A starter is in its startd's, and so is what it runs outside the job's own cgroup.
 // One is empty where a startd is in no cgroup v2. With an error there may be more.
-func (n Node) DaemonCgroups() (paths []string, err error) {
+func (n Node) DaemonCgroups() ([]string, error) {
+	cgroups, _, err := Users{n}.OfDaemons()
+	return cgroups, err
+}
+
+// OfDaemons are these cgroups, and the accounts that the masters of the startds act as, without root: "condor" (their
+// real account is root's). A master never acts as a user. It may act as root for a moment.
+func (n Users) OfDaemons() (cgroups []string, accounts []uint32, err error) {
 	startds, err := n.startds()
 	for _, pid := range startds {
 		text, no := n.Cgroup(pid)
 		if no != nil && !process.Gone(no) {
 			err = no
 		}
-		if p := unified(text); no == nil && !slices.Contains(paths, p) {
-			paths = append(paths, p)
+		if no == nil {
+			cgroups = append(cgroups, unified(text))
 		}
-	}
-	slices.Sort(paths)
-	return paths, err
-}
-
-// DaemonAccounts are the accounts that the masters of this node's startds act as, without root: "condor" (their real
-// account is root's). A master never acts as a user. It may act as root for a moment.
-func (n Users) DaemonAccounts() (found []uint32) {
-	startds, _ := n.startds() // who asks keeps those that are known
-	for _, pid := range startds {
 		p, _ := n.Stat(pid) // one that has ended has no parent
-		_, err := n.daemon(p.Parent, masterProgram)
-		if as, no := n.UIDs(p.Parent); err == nil && no == nil && as.Real == 0 && as.Effective != 0 {
-			found = append(found, as.Effective)
+		_, other := n.daemon(p.Parent, masterProgram)
+		if as, no := n.UIDs(p.Parent); other == nil && no == nil && as.Real == 0 && as.Effective != 0 {
+			accounts = append(accounts, as.Effective)
 		}
 	}
-	slices.Sort(found)
-	return slices.Compact(found)
+	slices.Sort(cgroups)
+	slices.Sort(accounts)
+	return slices.Compact(cgroups), slices.Compact(accounts), err
 }
 
 // UnifiedCgroup is the cgroup of a process, below the mount of cgroup v2; empty where it is

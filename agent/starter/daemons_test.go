@@ -33,8 +33,8 @@ func TestDaemonAccounts(t *testing.T) {
 			f.Add(proctree.Process{PID: 900 + pid, Parent: 800, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd"})
 		}
 		f.Add(proctree.Process{PID: 700, Parent: 1, Exe: "/usr/sbin/condor_master", UIDs: as(0, 65)}) // without a startd
-		if got := (Users{f.of(0)}).DaemonAccounts(); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+		if _, got, err := (Users{f.of(0)}).OfDaemons(); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v, %v", name, got, c.want, err)
 		}
 	}
 }
