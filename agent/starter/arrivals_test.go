@@ -1,12 +1,8 @@
 package starter
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
@@ -50,41 +46,21 @@ func TestStartersThatCannotBeRead(t *testing.T) {
 }
 
 // TestStarterThatEndsMeanwhile: one that ends while it is looked at is none, and no error. One whose startd ends then is
-// an error: it may have a job. A pipe stands for a file that is read in between.
+// an error: it may have a job.
 func TestStarterThatEndsMeanwhile(t *testing.T) {
 	for _, startd := range []bool{false, true} {
 		f := newFakeProc(t)
 		f.starter(100, "slot1_1")
 		other := f.starter(101, "slot1_2")
-		file := filepath.Join(f.Root, "100/cmdline")
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Mkfifo(file, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() {
-			pipe, err := os.OpenFile(file, os.O_WRONLY, 0) // once it is read
-			if err == nil {
-				if startd {
-					f.Add(proctree.Process{PID: 100, Parent: 1, Comm: "condor_starter", Exe: "/usr/sbin/condor_starter"})
-				} else {
-					f.End(100)
-				}
-				_, err = pipe.Write(text)
-				pipe.Close()
+		wait := f.meanwhile(t, "100/cmdline", func() {
+			if startd {
+				f.Add(proctree.Process{PID: 100, Parent: 1, Comm: "condor_starter", Exe: "/usr/sbin/condor_starter"})
+			} else {
+				f.End(100)
 			}
-			ended <- err
-		}()
+		})
 		found, err := (&Arrivals{}).New(f.fs(), time.Now())
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		wait()
 		if (err != nil) != startd || len(found) != 1 || found[0] != other {
 			t.Errorf("its startd ended: %t; %v, and %+v is found", startd, err, found)
 		}

@@ -12,6 +12,8 @@ type Caller struct {
 	// UID and PID are the socket's peer credentials.
 	UID uint32
 	PID int
+	// Started is when the process began, in ticks since boot, of a caller that IdentifyPeer identified.
+	Started uint64
 	// Hook: below a starter, but not in the cgroup of a slot; for an admission, the
 	// PREPARE_JOB hook itself (see IsHook). Otherwise a process of the job.
 	Hook bool

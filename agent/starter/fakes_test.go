@@ -1,9 +1,13 @@
 package starter
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
@@ -30,6 +34,33 @@ func until(t *testing.T, is func() bool) {
 	for late := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(late) {
 			t.Fatal("it did not come")
+		}
+	}
+}
+
+// meanwhile does something once a file is read, before the reader has its text. A pipe stands for the file. The function
+// that it returns waits for that.
+func (f fakeProc) meanwhile(t *testing.T, name string, do func()) (wait func()) {
+	t.Helper()
+	name = filepath.Join(f.Root, name)
+	text, err := os.ReadFile(name)
+	if err := errors.Join(err, os.Remove(name), unix.Mkfifo(name, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		pipe, err := os.OpenFile(name, os.O_WRONLY, 0) // waits for the reader
+		if err == nil {
+			do()
+			_, err = pipe.Write(text)
+			err = errors.Join(err, pipe.Close())
+		}
+		done <- err
+	}()
+	return func() {
+		t.Helper()
+		if err := <-done; err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (n Node) IsHook(c Caller, programs ...string) bool {
 	}
 	n.asker = c.UID
 	p, err := n.Stat(c.PID)
-	if err != nil || p.Parent != c.Starter.PID || !n.hasHook(c.Starter.PID) {
+	if err != nil || p.Started != c.Started || p.Parent != c.Starter.PID || !n.hasHook(c.Starter.PID) {
 		return false
 	}
 	uids, err := n.UIDs(c.PID)
@@ -30,7 +30,8 @@ func (n Node) IsHook(c Caller, programs ...string) bool {
 		return false
 	}
 	starter, err := n.UIDs(c.Starter.PID)
-	return err == nil && !n.jobBelow(c, starter, c.Starter.PID, 0) && n.executes(c.PID, programs)
+	return err == nil && !n.jobBelow(c, starter, c.Starter.PID, 0) && n.executes(c.PID, programs) &&
+		n.Unchanged([]process.Stat{p}) // else another process has the PID
 }
 
 // hasHook reads from a starter's arguments whether its slot type has the hook.

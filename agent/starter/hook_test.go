@@ -18,14 +18,20 @@ func TestIsHook(t *testing.T) {
 		change func(f fakeProc, p *proctree.Process, c *Caller)
 		want   bool
 	}{
-		"the hook":                   {func(fakeProc, *proctree.Process, *Caller) {}, true},
-		"a process of the job":       {func(_ fakeProc, _ *proctree.Process, c *Caller) { c.Hook = false }, false},
-		"below a hook of the site's": {func(_ fakeProc, p *proctree.Process, _ *Caller) { p.Parent = 3999 }, false},
-		"it is gone":                 {func(_ fakeProc, p *proctree.Process, _ *Caller) { p.PID = 4001 }, false},
-		"another program":            {func(_ fakeProc, p *proctree.Process, _ *Caller) { p.Exe = "/usr/bin/python3" }, false},
+		"the hook":                    {func(fakeProc, *proctree.Process, *Caller) {}, true},
+		"a process of the job":        {func(_ fakeProc, _ *proctree.Process, c *Caller) { c.Hook = false }, false},
+		"below a hook of the site's":  {func(_ fakeProc, p *proctree.Process, _ *Caller) { p.Parent = 3999 }, false},
+		"it is gone":                  {func(_ fakeProc, p *proctree.Process, _ *Caller) { p.PID = 4001 }, false},
+		"another process has its PID": {func(_ fakeProc, p *proctree.Process, c *Caller) { p.Started = c.Started + 1 }, false},
+		"another program":             {func(_ fakeProc, p *proctree.Process, _ *Caller) { p.Exe = "/usr/bin/python3" }, false},
 		"a program that anybody may write": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
 			if err := os.Chmod(f.Program(program), 0o777); err != nil {
 				t.Error(err)
+			}
+		}, false},
+		"a program that is not root's": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			if err := os.Chown(f.Program(program), 4711, 0); err != nil {
+				t.Skip("giving files away needs root")
 			}
 		}, false},
 		"a file transfer plugin, below a copy of the starter": {func(f fakeProc, p *proctree.Process, _ *Caller) {
@@ -95,7 +101,7 @@ func TestIsHook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeProc(t)
 			f.Add(proctree.Process{PID: 900, Parent: 1, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd"})
-			c := Caller{UID: 1000, PID: 4000, Hook: true, Starter: f.starter(1000, "slot1_1")}
+			c := Caller{UID: 1000, PID: 4000, Started: proctree.StartOf(4000), Hook: true, Starter: f.starter(1000, "slot1_1")}
 			p := ours
 			tt.change(f, &p, &c)
 			f.Add(p)
@@ -104,6 +110,24 @@ func TestIsHook(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHookThatEndsMeanwhile: what was read of a process that has the hook's PID only now counts for nothing.
+func TestHookThatEndsMeanwhile(t *testing.T) {
+	f := newFakeProc(t)
+	c := Caller{UID: 1000, PID: 4000, Started: proctree.StartOf(4000), Hook: true, Starter: f.starter(1000, "slot1_1")}
+	p := proctree.Process{PID: c.PID, Parent: c.Starter.PID, Comm: "prepare", Exe: "/usr/libexec/gpuslot/gpuslot-condor", UID: c.UID}
+	f.Add(p)
+	f.Add(proctree.Process{PID: 4002, Parent: c.Starter.PID, Comm: "condor_starter"})
+	wait := f.meanwhile(t, "4002/cgroup", func() {
+		f.End(c.PID)
+		p.Started = c.Started + 1
+		f.Add(p)
+	})
+	if f.fs().IsHook(c, f.Program(p.Exe)) {
+		t.Error("it is the hook")
+	}
+	wait()
 }
 
 // unreadable makes a file of /proc one that cannot be read, though it is there.

@@ -90,6 +90,7 @@ func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
 	if err != nil {
 		return c, err
 	}
+	c.Started = before.Started
 	c.Leaf.Left = c.Leaf.Left || Remade(n.Mount, c.Leaf.Path)
 	if now, _ := n.Stat(p.PID); ended(pidfd) || !now.Shows(before.ID) {
 		return c, errors.New("the caller ended while it was being identified")

@@ -57,7 +57,7 @@ func TestPeer(t *testing.T) {
 	}
 	before := next()
 	for range 3 {
-		if c, err := f.fs().IdentifyPeer(conn, p); err != nil || c.Starter != s || c.UID != p.UID || c.PID != p.PID {
+		if c, err := f.fs().IdentifyPeer(conn, p); err != nil || c.Starter != s || c.UID != p.UID || c.PID != p.PID || c.Started != proctree.StartOf(p.PID) {
 			t.Errorf("%+v, %v", c, err)
 		}
 	}
@@ -87,38 +87,25 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// TestCallerThatEndsMeanwhile: what was read of a process that ends before the last read counts for nothing.
+// TestCallerThatEndsMeanwhile: what was read of a process that ends before the last read counts for nothing, also where
+// another process has its PID then.
 func TestCallerThatEndsMeanwhile(t *testing.T) {
-	f := newFakeProc(t)
-	s := f.starter(100, "slot1_1")
-	f.Add(proctree.Process{PID: 200, Parent: s.PID, Comm: "job", UID: 1000, Cgroup: proctree.CgroupOf(s.Slot)})
-	file := filepath.Join(f.Root, "200/cgroup")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(file, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() {
-		pipe, err := os.OpenFile(file, os.O_WRONLY, 0) // once it is read
-		if err == nil {
-			f.End(200)
-			_, err = pipe.Write(text)
-			pipe.Close()
+	for _, another := range []bool{false, true} {
+		f := newFakeProc(t)
+		s := f.starter(100, "slot1_1")
+		caller := proctree.Process{PID: 200, Parent: s.PID, Comm: "job", UID: 1000, Cgroup: proctree.CgroupOf(s.Slot)}
+		f.Add(caller)
+		wait := f.meanwhile(t, "200/cgroup", func() {
+			if f.End(200); another {
+				caller.Started = proctree.StartOf(200) + 1
+				f.Add(caller)
+			}
+		})
+		c, err := f.fs().identifyHeld(noHandle, Peer{UID: 1000, PID: 200})
+		wait()
+		if err == nil || err.Error() != "the caller ended while it was being identified" {
+			t.Errorf("another has its PID: %t; %+v, %v", another, c, err)
 		}
-		ended <- err
-	}()
-	c, err := f.fs().identifyHeld(-1, Peer{UID: 1000, PID: 200})
-	if err == nil || err.Error() != "the caller ended while it was being identified" {
-		t.Errorf("%+v, %v", c, err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
 

@@ -110,7 +110,7 @@ func TestReadsOfCallers(t *testing.T) {
 	const most = 4
 	n.Turns = &room.Turns{Reads: room.New(nil, most, 100, time.Millisecond)}
 	f.starter(100, "slot1_1")
-	hook := Caller{UID: 1001, PID: 4000, Hook: true, Starter: f.starter(102, "slot1_3")}
+	hook := Caller{UID: 1001, PID: 4000, Started: proctree.StartOf(4000), Hook: true, Starter: f.starter(102, "slot1_3")}
 	f.Add(proctree.Process{PID: 4000, Parent: 102, Comm: "prepare", Exe: "/usr/libexec/gpuslot/gpuslot-start", UID: 1001})
 	f.Add(proctree.Process{PID: 4001, Parent: 102, Comm: "condor_starter"})
 	program := f.Program("/usr/libexec/gpuslot/gpuslot-start")
