@@ -5,6 +5,7 @@
 package metrics
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -110,7 +111,7 @@ func (m *Metrics) Admission(result, reason string, took time.Duration) {
 
 // Breach counts a job that broke a rule, and what was done.
 func (m *Metrics) Breach(u gpu.UUID, code int, enforce string) {
-	m.breaches.WithLabelValues(string(u), rule(code), enforce).Inc()
+	m.breaches.WithLabelValues(string(u), cmp.Or(ruleNames[code], "other"), enforce).Inc()
 }
 
 // Expect begins the counters of a shared GPU at 0: a counter that is born at 1
@@ -119,8 +120,8 @@ func (m *Metrics) Expect(u gpu.UUID) {
 	for _, c := range []*prometheus.CounterVec{m.servers, m.faults} {
 		c.WithLabelValues(string(u))
 	}
-	for _, code := range breachCodes {
-		m.breaches.WithLabelValues(string(u), rule(code), "hold")
+	for _, rule := range ruleNames {
+		m.breaches.WithLabelValues(string(u), rule, "hold")
 	}
 }
 
@@ -156,29 +157,13 @@ func (m *Metrics) RequestRefused() { m.refused.Inc() }
 // ReservationRepaired counts a reservation that its cgroup had left behind.
 func (m *Metrics) ReservationRepaired(u gpu.UUID) { m.repaired.WithLabelValues(string(u)).Inc() }
 
-var breachCodes = []int{
-	api.CodeOverBudget,
-	api.CodeUnattached,
-	api.CodeTooManyClients,
-	api.CodeOtherGPU,
-	api.CodeLeftCgroup,
-}
-
-// rule names a hold's code.
-func rule(code int) string {
-	switch code {
-	case api.CodeOverBudget:
-		return "over-budget"
-	case api.CodeUnattached:
-		return "unattached"
-	case api.CodeTooManyClients:
-		return "clients"
-	case api.CodeOtherGPU:
-		return "other-gpu"
-	case api.CodeLeftCgroup:
-		return "left-cgroup"
-	}
-	return "other"
+// ruleNames are the names of the rules that jobs break, by a hold's code.
+var ruleNames = map[int]string{
+	api.CodeOverBudget:     "over-budget",
+	api.CodeUnattached:     "unattached",
+	api.CodeTooManyClients: "clients",
+	api.CodeOtherGPU:       "other-gpu",
+	api.CodeLeftCgroup:     "left-cgroup",
 }
 
 // Mismatch counts a slot on which hook and startd disagree.

@@ -42,20 +42,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      requestTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    4 << 10, // short names take forty times of that
-		ConnContext:       untilGone,
-		ConnState:         newConnections(maxConnections).state,
-		Protocols:         new(http.Protocols),
-	}
-	// Not HTTP/2, whose handlers live on after their connection, with what was sent to them: a job could have any
-	// number of them.
-	srv.Protocols.SetHTTP1(true)
+	srv := newServer(h, maxConnections)
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
@@ -67,6 +54,25 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, w Web, log *slog.Lo
 		return nil
 	}
 	return fmt.Errorf("metrics listener on %s: %w", l.Addr(), err)
+}
+
+// newServer is the server of a handler, with so many connections at most.
+func newServer(h http.Handler, most int) *http.Server {
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    4 << 10, // short names take forty times of that
+		ConnContext:       untilGone,
+		ConnState:         newConnections(most).state,
+		Protocols:         new(http.Protocols),
+	}
+	// Not HTTP/2, whose handlers live on after their connection, with what was sent to them: a job could have any
+	// number of them.
+	srv.Protocols.SetHTTP1(true)
+	return srv
 }
 
 // Handler serves /metrics, /-/healthy, /-/ready and a page.
