@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -91,7 +90,7 @@ func (a *adviseFlags) run(c *cobra.Command, f *flags, files []string) error {
 		if err != nil {
 			return err
 		}
-		if err := writePrivately(a.html, text); err != nil {
+		if err := show.WriteText(a.html, text); err != nil {
 			return err
 		}
 		fmt.Fprintf(c.ErrOrStderr(), "%s is written\n", a.html)
@@ -175,23 +174,6 @@ func readOwn(adviser *advise.Adviser, paths config.Paths, since time.Time) error
 	}
 	for _, r := range records {
 		adviser.Add(named(r, host))
-	}
-	return nil
-}
-
-// writePrivately puts a file to its place at once, for its owner alone: it names
-// users.
-func writePrivately(name string, text []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), ".gpuslot-advise-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	_, errWrite := f.Write(text)
-	if err := errors.Join(errWrite, f.Sync(), f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(f.Name()))
-	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(f.Name()))
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ Exit code 3: the report is written, but a file could not be had.`,
 			if err != nil {
 				return err
 			}
-			if err := writeBundle(output, m); err != nil {
+			if err := show.WriteFile(output, func(w io.Writer) error { return encodeBundle(w, m) }); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s: %d files, %d could not be had (report.json says why)\n", output, len(m.Files),

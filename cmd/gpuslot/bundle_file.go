@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,24 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 )
 
-// writeBundle writes the archive beside its place, and then puts it there. Only the owner
-// can read it at any time.
-func writeBundle(name string, m manifest) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), ".gpuslot-report-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(f.Name()))
-		}
-	}()
-	if err := errors.Join(encodeBundle(f, m), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
-}
-
+// encodeBundle writes the archive.
 func encodeBundle(w io.Writer, m manifest) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)

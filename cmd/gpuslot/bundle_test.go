@@ -8,8 +8,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -211,24 +209,5 @@ func TestWhatAnswersGivesNoOrders(t *testing.T) {
 	line := source{name: "metrics.prom"}.notHad(errors.New("no \x1b[2J\nline"))
 	if strings.ContainsAny(line, "\x1b\n") || !strings.Contains(line, "metrics.prom") || !strings.Contains(line, "no") {
 		t.Errorf("%q", line)
-	}
-}
-
-// TestReportIsPrivate: nobody else reads it, and nothing is left behind.
-func TestReportIsPrivate(t *testing.T) {
-	dir := t.TempDir()
-	if err := writeBundle(filepath.Join(dir, "r.tar.gz"), manifest{Schema: bundleSchema}); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 {
-		t.Fatalf("%v, %v", entries, err)
-	}
-	info, err := entries[0].Info()
-	if err != nil || info.Mode() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
-	}
-	if err := writeBundle(filepath.Join(dir, "absent", "r.tar.gz"), manifest{}); err == nil {
-		t.Error("written where nothing is")
 	}
 }

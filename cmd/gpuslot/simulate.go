@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -96,7 +95,7 @@ Ctrl-C ends the runs and prints what is known so far.`,
 			}
 			page, pageErr := simulate.HTML(results)
 			if pageErr == nil {
-				pageErr = os.WriteFile(html, page, 0o644)
+				pageErr = show.WriteText(html, page)
 			}
 			return errors.Join(err, pageErr)
 		},

@@ -101,9 +101,5 @@ func (s *Study) write(traces []Trace) error {
 	if len(traces) != 1 {
 		return errors.New("--write-trace writes one trace; give --trace or --synthetic once")
 	}
-	file, err := os.Create(s.WriteTrace)
-	if err != nil {
-		return err
-	}
-	return errors.Join(traces[0].WriteCSV(file), file.Close())
+	return show.WriteFile(s.WriteTrace, traces[0].WriteCSV)
 }
