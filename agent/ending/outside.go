@@ -162,6 +162,13 @@ const freezes = time.Second
 // killIn kills who holds files of the driver in a place, while nothing there can start a process. One that has ended
 // has no such process.
 func (e *Ender) killIn(u gpu.UUID, p process.Place) (err error) {
+	own, err := starter.Node{FS: e.Proc}.UnifiedCgroup(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(own+"/", p.Cgroup+"/") {
+		return errors.New("gpuslotd itself runs there, and would freeze itself")
+	}
 	dir := path.Join(cmp.Or(e.Root, "/sys/fs/cgroup"), p.Cgroup)
 	if err := write(path.Join(dir, "cgroup.freeze"), "1"); err != nil {
 		return unlessGone(err)

@@ -159,7 +159,7 @@ func TestEvict(t *testing.T) {
 // real has an Ender look at the processes of this machine, and take those of an account for users' own.
 func (n *node) real(account uint32) *ofAccount {
 	o := &ofAccount{Users: starter.Users{}, uid: account}
-	n.Processes, n.Users, n.Holders = o, o, o
+	n.Proc, n.Processes, n.Users, n.Holders = process.FS{}, o, o, o
 	return o
 }
 
@@ -241,10 +241,12 @@ func TestKillForks(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	users.cgroup = cgroup
+	var log strings.Builder
+	n.Log = slog.New(slog.NewTextHandler(&log, nil))
 	n.KillOutside(uuid(0), nil, []process.Place{place, {Cgroup: "/user.slice/user-1.slice"}})
 	n.Wait()
-	if users.moving {
-		t.Error("processes could start others while they were killed")
+	if users.moving || !strings.Contains(log.String(), "were killed together") {
+		t.Errorf("they could start others meanwhile: %t, logged %s", users.moving, &log)
 	}
 	for end := time.Now().Add(time.Minute); len(its()) > 0; { // those killed may be about to end
 		if time.Now().After(end) {
@@ -257,6 +259,12 @@ func TestKillForks(t *testing.T) {
 		if _ = c.Wait(); c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 			t.Errorf("process %d beside them: %v", i, c.ProcessState)
 		}
+	}
+	n.Proc = process.FS{Root: n.proc.Root}
+	n.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslotd", Cgroup: place.Cgroup + "/session"})
+	users.moving = false
+	if err := n.killIn(uuid(0), place); err == nil || users.moving {
+		t.Errorf("where gpuslotd itself runs: %v", err)
 	}
 	thawed := func(when string) {
 		t.Helper()
