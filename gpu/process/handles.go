@@ -76,8 +76,7 @@ func HandlesOf(fs FS, pid, most int, want func(File) bool) (found []Handle, look
 		if looked += len(tables); looked >= most {
 			return found, most, ErrManyFiles
 		}
-		var known bool
-		if known, err = hasTable(tables, thread); known || err != nil {
+		if hasTable(tables, thread) {
 			continue
 		}
 		tables = append(tables, thread)
@@ -92,14 +91,13 @@ func HandlesOf(fs FS, pid, most int, want func(File) bool) (found []Handle, look
 	return found, looked, err
 }
 
-// hasTable says whether a thread has the table of one of the others. One that has ended has none.
-func hasTable(others []int, thread int) (bool, error) {
-	for _, other := range others {
-		if same, err := kcmp(thread, other, kcmpFiles, 0, 0); same || err != nil && !Gone(err) {
-			return same, err
-		}
-	}
-	return false, nil
+// hasTable says whether a thread has the table of one of the others. One that has ended has none. Where the kernel does
+// not say, it may have its own: then the same files are looked at again.
+func hasTable(others []int, thread int) bool {
+	return slices.ContainsFunc(others, func(other int) bool {
+		same, err := kcmp(thread, other, kcmpFiles, 0, 0)
+		return same && err == nil
+	})
 }
 
 // handlesIn are those of one thread.
