@@ -174,7 +174,7 @@ func (a *Agent) newAdmission() {
 	})
 	a.ender = ending.New(ending.Options{
 		Clients: a.clients, Jobs: a.jobs, Holds: a.jobs, Processes: a.proc, Starters: a.proc, Reservations: a.limits,
-		Users: starter.Users{Node: a.proc}, Holders: keepers.Finder{Node: a.proc},
+		Users:  starter.Users{Node: a.proc},
 		Events: a.history, Metrics: a.metrics, Log: a.log, Proc: a.proc.FS, Root: a.cgroupRoot, LinkHolds: a.links.Holding,
 		MPS: func(u gpu.UUID) bool {
 			g, _ := a.view.Load().plan.GPU(u) // a GPU without a plan has no control daemon

@@ -264,14 +264,14 @@ func TestKillWhatHasEnded(t *testing.T) {
 	f := rules.Finding{}
 	f.Beside = []int{c.Process.Pid}
 	n.killBeside(f)
-	n.KillOutside(uuid(0), []process.ID{{PID: c.Process.Pid}}, nil)
+	n.KillOutside(uuid(0), []process.ID{{PID: c.Process.Pid}})
 	n.Wait()
 	if log.Len() > 0 {
 		t.Errorf("logged %s", &log)
 	}
 	f.Beside = []int{-1}
 	n.killBeside(f)
-	n.KillOutside(uuid(0), []process.ID{{PID: -1}}, nil)
+	n.KillOutside(uuid(0), []process.ID{{PID: -1}})
 	n.Wait()
 	if strings.Count(log.String(), "was not killed") != 2 {
 		t.Errorf("logged %s", &log)

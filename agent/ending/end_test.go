@@ -213,7 +213,7 @@ func TestKillsDelayNoSample(t *testing.T) {
 	f.Starter, f.PIDs, f.Beside = s, nil, []int{sleeps[1].Process.Pid}
 	outside := process.ID{PID: sleeps[0].Process.Pid, Started: proctree.StartOf(sleeps[0].Process.Pid)}
 	for range 3 {
-		n.KillOutside(uuid(0), []process.ID{outside}, nil)
+		n.KillOutside(uuid(0), []process.ID{outside})
 		n.Punish(t.Context(), f)
 	}
 	kills := 0

@@ -64,12 +64,6 @@ type Users interface {
 	AccountOf(pid int) (starter.Account, error)
 }
 
-// Holders say who holds files of the driver; keepers.Finder is the real one.
-type Holders interface {
-	// Holding are those of these processes that have a node of the driver open now.
-	Holding(pids []int) []int
-}
-
 // Reservations are the VRAM that the driver keeps for jobs; budget.Limits is the real one.
 type Reservations interface {
 	// EndReservation ends that of a job.
@@ -95,7 +89,6 @@ type Options struct {
 	Processes    Processes
 	Starters     Starters
 	Users        Users
-	Holders      Holders
 	Reservations Reservations
 	Events       Events
 	Metrics      Metrics
@@ -125,11 +118,9 @@ type Ender struct {
 	killed map[process.ID]int
 }
 
-// New returns an Ender. What one before it left frozen goes on.
+// New returns an Ender.
 func New(o Options) *Ender {
-	e := &Ender{Options: o, turns: turns{by: map[starter.Starter]*turn{}}, killed: map[process.ID]int{}}
-	e.thaw()
-	return e
+	return &Ender{Options: o, turns: turns{by: map[starter.Starter]*turn{}}, killed: map[process.ID]int{}}
 }
 
 // Forget drops what is known of a job that has ended.

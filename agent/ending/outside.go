@@ -8,14 +8,10 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/devices"
@@ -35,18 +31,11 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 }
 
 // KillOutside kills processes of users that are no MPS clients and of no job. No neighbour suffers from
-// that. Those that come again are in the next sample. In these places one process follows the other: who holds files of
-// the driver there is looked for and killed while nothing there can start another.
-func (e *Ender) KillOutside(u gpu.UUID, all []process.ID, places []process.Place) {
+// that. Those that come again are in the next sample.
+func (e *Ender) KillOutside(u gpu.UUID, all []process.ID) {
 	e.once(killing{gpu: u}, func() {
 		for _, p := range all {
 			e.killOutside(u, p)
-		}
-		for _, place := range places {
-			if err := e.killIn(u, place); err != nil {
-				e.Log.Error("users' own processes, outside of jobs, were not killed", "gpu", u, "cgroup", place.Cgroup,
-					"err", err)
-			}
 		}
 	})
 }
@@ -141,102 +130,38 @@ func (e *Ender) abort(u gpu.UUID, p process.ID) {
 	all, err := os.ReadDir(root)
 	ended := 0
 	for _, one := range all {
-		dir := path.Join(root, one.Name())
-		var st unix.Stat_t
-		if no := unix.Stat(dir, &st); no != nil || st.Uid != a.UID {
-			continue // it has ended, or is another's
-		}
-		if no := write(path.Join(dir, "abort"), "1"); no == nil {
+		aborted, no := abortOf(path.Join(root, one.Name()), a.UID)
+		if err = errors.Join(err, no); aborted {
 			ended++
-		} else if !errors.Is(no, os.ErrNotExist) {
-			err = errors.Join(err, no)
 		}
 	}
 	e.Log.Error("a user's own process, outside of jobs, stays after it was killed: file systems of its account were ended",
 		"gpu", u, "pid", p.PID, "uid", a.UID, "ended", ended, "err", err)
 }
 
-// freezes is how long a cgroup may take to freeze: a process that no signal ends does not.
-const freezes = time.Second
-
-// killIn kills who holds files of the driver in a place, while nothing there can start a process. One that has ended
-// has no such process.
-func (e *Ender) killIn(u gpu.UUID, p process.Place) (err error) {
-	own, err := starter.Node{FS: e.Proc}.UnifiedCgroup(os.Getpid())
+// abortOf ends one file system if it is of an account. The directory stays open: the kernel may give its name to
+// another one.
+func abortOf(dir string, uid uint32) (aborted bool, err error) {
+	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return false, unlessGone(err)
 	}
-	if strings.HasPrefix(own+"/", p.Cgroup+"/") {
-		return errors.New("gpuslotd itself runs there, and would freeze itself")
+	defer func() { _ = unix.Close(at) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil || st.Uid != uid {
+		return false, err
 	}
-	dir := path.Join(cmp.Or(e.Root, "/sys/fs/cgroup"), p.Cgroup)
-	if err := write(path.Join(dir, "cgroup.freeze"), "1"); err != nil {
-		return unlessGone(err)
+	fd, err := unix.Openat(at, "abort", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, unlessGone(err)
 	}
-	defer func() { err = errors.Join(err, unlessGone(write(path.Join(dir, "cgroup.freeze"), "0"))) }()
-	for end := time.Now().Add(freezes); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		events, no := os.ReadFile(path.Join(dir, "cgroup.events"))
-		if no != nil {
-			return unlessGone(no)
-		}
-		if strings.Contains(string(events), "frozen 1") {
-			break
-		}
-	}
-	var killed []int
-	pids, err := deep.Inside(dir)
-	for _, pid := range e.Holders.Holding(pids) {
-		no := killIf(pid, func() bool {
-			a, _ := e.Users.AccountOf(pid)
-			return a.Known && (p.UID == 0 || a.UID == p.UID) && e.ofUser(pid)
-		})
-		if no == nil {
-			killed = append(killed, pid)
-		} else if !errors.Is(no, os.ErrProcessDone) && !errors.Is(no, unix.ESRCH) {
-			err = errors.Join(err, fmt.Errorf("kill %d: %w", pid, no))
-		}
-	}
-	if len(killed) > 0 {
-		e.Log.Warn("users' own processes, outside of jobs, were killed together", "gpu", u, "cgroup", p.Cgroup,
-			"pids", killed)
-	}
-	return err
+	_, err = unix.Write(fd, []byte("1"))
+	return err == nil, errors.Join(err, unix.Close(fd))
 }
 
-// thaw lets places go on that a gpuslotd before this one froze, and could not thaw before its end.
-func (e *Ender) thaw() {
-	root := cmp.Or(e.Root, "/sys/fs/cgroup")
-	users, err := filepath.Glob(filepath.Join(root, starter.UserCgroups[0], "user-*.slice"))
-	for _, p := range starter.UserCgroups[1:] {
-		users = append(users, filepath.Join(root, p))
-	}
-	for _, dir := range users {
-		file := filepath.Join(dir, "cgroup.freeze")
-		if is, no := os.ReadFile(file); no != nil || string(is) != "1\n" {
-			continue // it is not there, or not frozen
-		}
-		e.Log.Warn("a cgroup of users was frozen, and goes on", "cgroup", dir)
-		err = errors.Join(err, write(file, "0"))
-	}
-	if err != nil {
-		e.Log.Error("a cgroup of users stays frozen", "err", err)
-	}
-}
-
-// unlessGone is the error of a cgroup that has not ended.
 func unlessGone(err error) error {
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	return err
-}
-
-// write writes a word into a file of the kernel's, which is there.
-func write(file, word string) error {
-	f, err := os.OpenFile(file, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(word)
-	return errors.Join(err, f.Close())
 }

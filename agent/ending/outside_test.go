@@ -65,7 +65,7 @@ func TestKillOutside(t *testing.T) {
 	}
 	var log strings.Builder
 	n.Log = slog.New(slog.NewTextHandler(&log, nil))
-	n.KillOutside(uuid(0), all, nil)
+	n.KillOutside(uuid(0), all)
 	n.Wait()
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "was killed") {
 		t.Errorf("logged: %s", got)
@@ -157,127 +157,19 @@ func TestEvict(t *testing.T) {
 }
 
 // real has an Ender look at the processes of this machine, and take those of an account for users' own.
-func (n *node) real(account uint32) *ofAccount {
-	o := &ofAccount{Users: starter.Users{}, uid: account}
-	n.Proc, n.Processes, n.Users, n.Holders = process.FS{}, o, o, o
-	return o
+func (n *node) real(account uint32) {
+	o := ofAccount{uid: account}
+	n.Proc, n.Processes, n.Users = process.FS{}, o, o
 }
 
 type ofAccount struct {
 	starter.Users
 	uid uint32
-	// cgroup is one that is to be frozen; moving says that it was not when somebody asked for holders. Spared are
-	// those that hold nothing.
-	cgroup string
-	moving bool
-	spared []int
 }
 
-func (o *ofAccount) Holding(pids []int) []int {
-	freeze, _ := os.ReadFile(filepath.Join(o.cgroup, "cgroup.freeze"))
-	o.moving = o.moving || string(freeze) != "1\n"
-	return slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(o.spared, pid) })
-}
-
-func (o *ofAccount) OfUser(pid int) bool {
+func (o ofAccount) OfUser(pid int) bool {
 	a, err := o.AccountOf(pid)
 	return err == nil && a.Known && a.UID == o.uid
-}
-
-// TestKillForks: processes of an account follow each other without end in the cgroup of cron. One call kills those that
-// hold files, and none that holds none, or is another account's. The cgroup goes on.
-func TestKillForks(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("cgroups need root: run this test as root")
-	}
-	const account, other = 61001, 61002
-	n := newNode(t)
-	n.Root = filepath.Join(proctree.CgroupMount(t), fmt.Sprintf("gpuslot-ending-%d", os.Getpid()))
-	users := n.real(account)
-	place := process.Place{Cgroup: "/system.slice/cron.service", UID: account}
-	cgroup := filepath.Join(n.Root, place.Cgroup)
-	if err := os.MkdirAll(cgroup, 0o755); err != nil {
-		t.Skipf("no cgroup can be made here: %v", err)
-	}
-	dir, err := os.Open(cgroup)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = dir.Close()
-		_ = os.WriteFile(filepath.Join(cgroup, "cgroup.kill"), []byte("1"), 0)
-		for _, d := range []string{cgroup, filepath.Dir(cgroup), n.Root} {
-			for end := time.Now().Add(time.Minute); unix.Rmdir(d) == unix.EBUSY && time.Now().Before(end); {
-				time.Sleep(10 * time.Millisecond)
-			}
-		}
-	})
-	run := func(uid uint32, script string) *exec.Cmd {
-		c := exec.Command("sh", "-c", script)
-		c.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
-		return c
-	}
-	neighbours := []*exec.Cmd{run(other, "exec sleep 1000"), run(account, "exec sleep 1000")}
-	users.spared = []int{neighbours[1].Process.Pid}
-	_ = run(account, `f() { f & }; f & f & f &`).Wait()
-	its := func() (pids []int) {
-		text, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, word := range strings.Fields(string(text)) {
-			pid := 0
-			if _, err := fmt.Sscan(word, &pid); err == nil && n.Users.OfUser(pid) && !slices.Contains(users.spared, pid) {
-				pids = append(pids, pid)
-			}
-		}
-		return pids
-	}
-	for end := time.Now().Add(time.Minute); len(its()) == 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
-	users.cgroup = cgroup
-	var log strings.Builder
-	n.Log = slog.New(slog.NewTextHandler(&log, nil))
-	n.KillOutside(uuid(0), nil, []process.Place{place, {Cgroup: "/user.slice/user-1.slice"}})
-	n.Wait()
-	if users.moving || !strings.Contains(log.String(), "were killed together") {
-		t.Errorf("they could start others meanwhile: %t, logged %s", users.moving, &log)
-	}
-	for end := time.Now().Add(time.Minute); len(its()) > 0; { // those killed may be about to end
-		if time.Now().After(end) {
-			t.Fatalf("processes of the account go on: %v", its())
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	for i, c := range neighbours {
-		_ = c.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
-		if _ = c.Wait(); c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
-			t.Errorf("process %d beside them: %v", i, c.ProcessState)
-		}
-	}
-	n.Proc = process.FS{Root: n.proc.Root}
-	n.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslotd", Cgroup: place.Cgroup + "/session"})
-	users.moving = false
-	if err := n.killIn(uuid(0), place); err == nil || users.moving {
-		t.Errorf("where gpuslotd itself runs: %v", err)
-	}
-	thawed := func(when string) {
-		t.Helper()
-		if text, err := os.ReadFile(filepath.Join(cgroup, "cgroup.freeze")); string(text) != "0\n" {
-			t.Errorf("%s: the cgroup stays frozen: %q, %v", when, text, err)
-		}
-	}
-	thawed("after the kill")
-	if err := os.WriteFile(filepath.Join(cgroup, "cgroup.freeze"), []byte("1"), 0); err != nil {
-		t.Fatal(err)
-	}
-	New(n.Options)
-	thawed("after a restart")
 }
 
 // silent is a file system of an account (FUSE) that answers nothing but its start.
@@ -370,7 +262,7 @@ func TestAbort(t *testing.T) {
 	id := waits(newSilent(t, account))
 	others := waits(newSilent(t, other))
 	for range 2 * abortAfter {
-		n.KillOutside(uuid(0), []process.ID{id}, nil)
+		n.KillOutside(uuid(0), []process.ID{id})
 		n.Wait()
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // what was killed may be about to end

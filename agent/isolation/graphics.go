@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -16,43 +15,60 @@ import (
 // shared GPUs are closed to jobs, too: on the service of HTCondor's daemons, which has the cgroups of all jobs and is
 // there before the first of them.
 
-// services are the services of systemd that these cgroups are below.
-func services(daemons []string) (found []string) {
-	for _, p := range daemons {
-		above, _, is := strings.Cut(p, ".service/")
-		if above += ".service"; is && !strings.Contains(above, "/..") && !slices.Contains(found, above) {
-			found = append(found, above)
-		}
+// errGraphicsOpen says why jobs can open such nodes.
+var errGraphicsOpen = errors.New("jobs can open nodes for graphics of shared GPUs: " +
+	"HTCondor's daemons are in no cgroup below a service of systemd")
+
+// serviceOf is the service of systemd that a cgroup is below; empty if there is none.
+func serviceOf(daemons string) string {
+	above, _, is := strings.Cut(daemons, ".service/")
+	if above += ".service"; !is || strings.Contains(above, "/..") {
+		return ""
 	}
-	return found
+	return above
 }
 
 // closeGraphics closes these nodes on the services of HTCondor's daemons, and opens others. With none it takes the
-// rules back, also those of an earlier agent. The caller holds turn.
+// rules back, also those of an earlier agent, and where no daemon is any more. The caller holds turn.
 func (n *Nodes) closeGraphics(daemons []string, nodes []devices.Node, spared []uint32) error {
 	if len(nodes) == 0 && n.above != nil && len(n.above) == 0 {
 		return nil
 	}
-	r := devices.Rule{Closed: nodes, Spared: spared}
-	now := map[starter.Cgroup]devices.Rule{}
 	var errs []error
-	for _, p := range services(daemons) {
-		dir, err := starter.CgroupAt(filepath.Join(n.root, p))
-		had := n.above[dir]
+	dirs := map[starter.Cgroup]bool{}
+	for dir := range n.above {
+		dirs[dir] = dir.Exists()
+	}
+	for _, p := range daemons {
+		dir, err := starter.CgroupAt(filepath.Join(n.root, serviceOf(p)))
 		switch {
-		case err != nil:
+		case serviceOf(p) == "":
+			if len(nodes) > 0 {
+				errs = append(errs, errGraphicsOpen)
+			}
+		case err == nil:
+			dirs[dir] = true
+		case !errors.Is(err, fs.ErrNotExist): // otherwise it has ended
+			errs = append(errs, err)
+		}
+	}
+	r, now := devices.Rule{Closed: nodes, Spared: spared}, map[starter.Cgroup]devices.Rule{}
+	for dir, exists := range dirs {
+		had, err := n.above[dir], error(nil)
+		switch {
+		case !exists:
+			continue
 		case r.Empty():
 			err = n.kernel.Remove(dir.Path)
 		case !had.Equal(r):
 			err = n.kernel.Put(dir.Path, r)
 		}
 		switch {
-		case errors.Is(err, fs.ErrNotExist) || err != nil && !dir.Exists(): // it has ended
-		case err != nil:
+		case err == nil && !r.Empty():
+			now[dir] = r
+		case err != nil && dir.Exists():
 			errs = append(errs, fmt.Errorf("nodes for graphics: %w", err))
 			now[dir] = had
-		case !r.Empty():
-			now[dir] = r
 		}
 	}
 	n.above = now

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,11 +88,51 @@ func TestGraphics(t *testing.T) {
 	wantOn("MIG alone, after an earlier agent", condorService)
 }
 
-// TestServices: the cgroup of daemons that are in no service, or are the service, is none that jobs are below.
-func TestServices(t *testing.T) {
-	got := services([]string{"/", "", "/user.slice/session-1.scope", condorService, condorService + "/daemons", condorService + "/other",
-		"/../system.slice/x.service/daemons"})
-	if !slices.Equal(got, []string{condorService}) {
-		t.Errorf("%q", got)
+// TestGraphicsWithoutService: where HTCondor's daemons are in no cgroup below a service, jobs can open the nodes, and a
+// warning says so.
+func TestGraphicsWithoutService(t *testing.T) {
+	for daemons, want := range map[string]string{
+		"/": "", "/user.slice/session-1.scope": "", condorService: "", condorService + "/daemons": condorService,
+		"/../system.slice/x.service/daemons": "",
+	} {
+		if got := serviceOf(daemons); got != want {
+			t.Errorf("%s: %q", daemons, got)
+		}
+	}
+	n := withGPUs(t, 1) // in the service's own cgroup
+	n.Nodes.proc.Sys = filepath.Join(n.proc.Root, "sys")
+	n.Round(sharing(1), time.Now())
+	if len(n.Warnings()) > 0 {
+		t.Errorf("without such nodes: %q", n.Warnings())
+	}
+	n.graphics("1", "129")
+	if n.Round(sharing(1), time.Now()); !strings.Contains(strings.Join(n.Warnings(), ""), errGraphicsOpen.Error()) {
+		t.Errorf("%q", n.Warnings())
+	}
+}
+
+// TestGraphicsWithoutDaemons: the rule goes with the last shared GPU also while no startd is seen.
+func TestGraphicsWithoutDaemons(t *testing.T) {
+	n := withGPUs(t, 1)
+	n.Nodes.proc.Sys = filepath.Join(n.proc.Root, "sys")
+	n.graphics("1", "129")
+	const daemons = condorService + "/daemons"
+	n.cgroup(daemons)
+	n.proc.Add(proctree.Process{PID: proctree.Startd, Parent: condorMaster, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: daemons})
+	n.Round(sharing(1), time.Now())
+	if err := os.RemoveAll(filepath.Join(n.proc.Root, strconv.Itoa(proctree.Startd))); err != nil {
+		t.Fatal(err)
+	}
+	if n.Round(sharing(1), time.Now()); len(n.Warnings()) > 0 {
+		t.Errorf("%q", n.Warnings())
+	}
+	if r, _ := n.on(condorService); len(r.Closed) != 1 {
+		t.Errorf("while no startd is seen: %+v", r)
+	}
+	if err := n.OpenOutside(); err != nil {
+		t.Fatal(err)
+	}
+	if _, on := n.on(condorService); on {
+		t.Error("the rule stays")
 	}
 }

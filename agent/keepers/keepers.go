@@ -62,8 +62,7 @@ func New(looks Looks, runs func(process.ID) bool) *Watch {
 }
 
 // provenAfter is how many looks in a row must show a keeper: a program may close one file just before the other. After
-// as many looks with a new one in a place, they may follow each other there without end. After clearAfter looks
-// without a keeper, the memory counts as the device's own.
+// clearAfter looks without one, the memory counts as the device's own.
 const (
 	provenAfter = 3
 	clearAfter  = 3
@@ -114,29 +113,17 @@ func (l *looked) take(wait time.Duration) bool {
 // strangers is what the looks outside of jobs show.
 type strangers struct {
 	looked
-	// seen are in how many looks in a row each process had such files, places in how many a new one of each place had.
-	seen   map[process.ID]int
-	places map[process.Place]int
-	// due are the places of such processes in a look that is new in this sample.
-	due []process.Place
+	// seen are in how many looks in a row each process had such files.
+	seen map[process.ID]int
 }
 
 // count counts the holders in a new answer.
 func (s *strangers) count() {
-	seen, in := map[process.ID]int{}, map[process.Place]bool{}
+	seen := map[process.ID]int{}
 	for _, p := range s.held.Holders {
-		if seen[p.ID] = s.seen[p.ID] + 1; seen[p.ID] < provenAfter && p.Place.Cgroup != "" {
-			in[p.Place] = true
-		}
+		seen[p.ID] = s.seen[p.ID] + 1
 	}
-	if s.seen = seen; s.places == nil {
-		s.places = map[process.Place]int{}
-	}
-	for place := range in {
-		if s.places[place]++; s.places[place] >= provenAfter {
-			s.due = append(s.due, place)
-		}
-	}
+	s.seen = seen
 }
 
 // clear says that the last look was complete and found no holder.
@@ -224,7 +211,6 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 	} else if !w.outside.under {
 		w.outside.look, w.outside.under = w.looks.OutsideJobs(append(spared, processes...)), true
 	}
-	w.outside.due = nil
 	fresh := w.outside.take(wait)
 	if fresh {
 		w.outside.count()
@@ -321,18 +307,17 @@ func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 	}
 }
 
-// Outside are the processes outside of all jobs that keep something of a device, and the places where one keeper
-// follows the other.
-func (w *Watch) Outside(g GPU) (found []process.ID, places []process.Place) {
+// Outside are the processes outside of all jobs that keep something of a device.
+func (w *Watch) Outside(g GPU) (found []process.ID) {
 	if k := w.on[g]; k == nil || !k.kept() {
-		return nil, nil
+		return nil
 	}
 	for _, p := range w.outside.held.Holders {
 		if w.outside.seen[p.ID] >= provenAfter {
 			found = append(found, p.ID)
 		}
 	}
-	return found, w.outside.due
+	return found
 }
 
 // keep notes who keeps memory.

@@ -1,7 +1,6 @@
 package keepers
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/gpuslot/gpuslot/agent/deep"
@@ -36,7 +35,7 @@ func TestSlowLook(t *testing.T) {
 	w, g, sample := keeps(a)
 	for range 10 {
 		sample()
-		if found, _ := w.Outside(g); len(found) > 0 {
+		if found := w.Outside(g); len(found) > 0 {
 			t.Fatalf("one look proves %v", found)
 		}
 	}
@@ -44,7 +43,7 @@ func TestSlowLook(t *testing.T) {
 		a.outside = deep.Known(Held{Holders: []Holder{{ID: process.ID{PID: 301, Started: 1}}}})
 		sample()
 	}
-	if found, _ := w.Outside(g); len(found) != 1 {
+	if found := w.Outside(g); len(found) != 1 {
 		t.Errorf("%d looks prove %v", provenAfter, found)
 	}
 	a.outside = deep.Known(Held{})
@@ -59,36 +58,5 @@ func TestSlowLook(t *testing.T) {
 	}
 	if w.May(g) {
 		t.Errorf("%d looks without a keeper are not enough", clearAfter)
-	}
-}
-
-// TestFollow: processes that follow each other in a place, also with looks between them that show none, make the place
-// due, each time once. One that stays does not.
-func TestFollow(t *testing.T) {
-	a := &answers{}
-	w, g, sample := keeps(a)
-	place := process.Place{Cgroup: "/user.slice/user-1001.slice"}
-	look := func(pid int, in process.Place) []process.Place {
-		a.outside = deep.Known(Held{Holders: []Holder{{ID: process.ID{PID: pid, Started: 1}, Place: in}}})
-		sample()
-		_, due := w.Outside(g)
-		return due
-	}
-	for range 10 {
-		if due := look(301, place); len(due) > 0 {
-			t.Fatalf("one that stays makes %v due", due)
-		}
-	}
-	for i := range 10 {
-		if due := look(400+i, process.Place{}); len(due) > 0 {
-			t.Fatalf("those in no place make %v due", due)
-		}
-	}
-	if due := look(501, place); !slices.Equal(due, []process.Place{place}) {
-		t.Errorf("after three: %v", due)
-	}
-	sample() // the same look
-	if _, due := w.Outside(g); len(due) > 0 {
-		t.Errorf("it is due again: %v", due)
 	}
 }

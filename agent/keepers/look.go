@@ -8,7 +8,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -30,8 +29,6 @@ type Finder struct {
 // Outside of jobs it has any node of the driver open.
 type Holder struct {
 	process.ID
-	// Place is where it runs outside of jobs.
-	Place process.Place
 	// With are the listed processes that share its open files: it is a fork of theirs. Own: no listed process
 	// has one of its files. One that called cuInit, and made no context, is such a process, too. Unknown: that cannot
 	// be seen (the kernel may have no kcmp).
@@ -107,23 +104,17 @@ func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 			if l.missed(gone) || slices.Contains(spared, s.ID) || slices.Contains(spared, process.ID{PID: pid}) {
 				continue
 			}
-			place, err := k.placeOf(pid)
-			if l.missed(err) || !(starter.Users{Node: k.Node}).OfUser(pid) {
+			users := starter.Users{Node: k.Node}
+			if _, err := users.AccountOf(pid); l.missed(err) || !users.OfUser(pid) {
 				continue
 			}
 			if l.holds(pid) && l.Runs(s.ID) {
-				out.Holders = append(out.Holders, Holder{ID: s.ID, Place: place})
+				out.Holders = append(out.Holders, Holder{ID: s.ID})
 			}
 		}
 		out.Err = l.err
 		return out
 	})
-}
-
-// Holding are those of these processes that have a node of the driver open now.
-func (k Finder) Holding(pids []int) []int {
-	l := k.outside(nil)
-	return slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !l.holds(pid) })
 }
 
 // outside is a look at processes outside of jobs.
@@ -144,31 +135,6 @@ func (l *looking) missed(err error) bool {
 		l.failed(err)
 	}
 	return err != nil
-}
-
-// placeOf is where a user runs a process outside of jobs. It is empty in root's sessions, and where HTCondor's daemons
-// run.
-func (k Finder) placeOf(pid int) (process.Place, error) {
-	a, err := starter.Users{Node: k.Node}.AccountOf(pid)
-	if err != nil {
-		return process.Place{}, err
-	}
-	in, err := k.UnifiedCgroup(pid)
-	if errors.Is(err, unix.ENAMETOOLONG) {
-		err = nil // before Linux 6.8, of a cgroup that is very deep
-	}
-	for _, p := range starter.UserCgroups[1:] {
-		if a.Known && strings.HasPrefix(in+"/", p+"/") {
-			return process.Place{Cgroup: p, UID: a.UID}, nil
-		}
-	}
-	below, is := strings.CutPrefix(in, starter.UserCgroups[0]+"/")
-	name, _, _ := strings.Cut(below, "/")
-	uid := strings.TrimSuffix(strings.TrimPrefix(name, "user-"), ".slice")
-	if !is || uid == "0" || name != "user-"+uid+".slice" {
-		return process.Place{}, err
-	}
-	return process.Place{Cgroup: starter.UserCgroups[0] + "/" + name}, nil
 }
 
 // among looks at some processes.

@@ -1,7 +1,6 @@
 package keepers
 
 import (
-	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -110,18 +109,15 @@ func TestOutsideJobs(t *testing.T) {
 	add(315, 1, 1001, slice+"/session-1.scope", "/dev/full") // NVML lists it
 	add(316, 1, 1001, slice+"/session-1.scope", "/dev/full") // a display
 	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/ful*"}
-	if got := k.Holding([]int{301, 311, 312, 1 << 30}); !slices.Equal(got, []int{301, 312}) {
-		t.Errorf("%v hold files", got)
-	}
 	held, done := k.OutsideJobs([]process.ID{{PID: 315, Started: proctree.StartOf(315)}, {PID: 316}, {PID: 301, Started: 7}}).Within(time.Minute)
 	if !done || held.Err != nil {
 		t.Fatalf("%t, %v", done, held.Err)
 	}
-	got := map[int]process.Place{}
+	var got []int
 	for _, h := range held.Holders {
-		got[h.PID] = h.Place
+		got = append(got, h.PID)
 	}
-	if want := map[int]process.Place{301: {Cgroup: slice}, 302: {Cgroup: slice}, 303: {Cgroup: "/system.slice/cron.service", UID: 1001}, 304: {}}; !maps.Equal(got, want) {
+	if want := []int{301, 302, 303, 304}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
@@ -136,9 +132,6 @@ func TestOutsideJobsUnseen(t *testing.T) {
 		if l.holds(301) || l.err == nil {
 			t.Errorf("its files: %v", l.err)
 		}
-		if _, err := k.placeOf(301); err == nil || process.Gone(err) {
-			t.Errorf("its place: %v", err)
-		}
 		if held, done := k.OutsideJobs(nil).Within(time.Minute); !done || held.Err == nil {
 			t.Errorf("the look: %t, %v", done, held.Err)
 		}
@@ -146,36 +139,6 @@ func TestOutsideJobsUnseen(t *testing.T) {
 			t.Error("the nodes")
 		}
 	})
-	if got := k.Holding([]int{301, 1 << 30}); len(got) > 0 {
-		t.Errorf("%v hold files", got)
-	}
-}
-
-// TestPlaceOf: all that an account has in sessions and services, not root's, or what it has in the cgroup of cron or at.
-func TestPlaceOf(t *testing.T) {
-	f := proctree.New(t)
-	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}}
-	for i, c := range []struct {
-		cgroup string
-		uid    uint32
-		want   process.Place
-	}{
-		{"/user.slice/user-1001.slice/session-4.scope", 1001, process.Place{Cgroup: "/user.slice/user-1001.slice"}},
-		{"/user.slice/user-1001.slice/user@1001.service/x", 100001, process.Place{Cgroup: "/user.slice/user-1001.slice"}},
-		{"/user.slice/user-1001.slice", 1001, process.Place{Cgroup: "/user.slice/user-1001.slice"}},
-		{"/user.slice/user-0.slice/session-1.scope", 1001, process.Place{}}, {"/user.slice", 1001, process.Place{}}, {"/user.slice/other", 1001, process.Place{}},
-		{"/system.slice/cron.service", 1001, process.Place{Cgroup: "/system.slice/cron.service", UID: 1001}},
-		{"/system.slice/atd.service/x", 1002, process.Place{Cgroup: "/system.slice/atd.service", UID: 1002}},
-		{"/system.slice/cron.service", 0, process.Place{}}, {"/system.slice/cron.service-x", 1001, process.Place{}}, {proctree.CgroupOf("slot1_1"), 1001, process.Place{}},
-	} {
-		f.Add(proctree.Process{PID: 300 + i, Parent: 1, Comm: "x", UID: c.uid, Cgroup: c.cgroup})
-		if got, err := k.placeOf(300 + i); got != c.want || err != nil {
-			t.Errorf("%s: %+v, %v, want %+v", c.cgroup, got, err, c.want)
-		}
-	}
-	if got, err := k.placeOf(999); got != (process.Place{}) || !process.Gone(err) {
-		t.Errorf("one that has ended: %+v, %v", got, err)
-	}
 }
 
 // TestUnknownFiles: where the kernel compares no open files, a process with the node may keep memory.

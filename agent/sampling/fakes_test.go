@@ -56,8 +56,6 @@ type fakeNode struct {
 	log       bytes.Buffer
 	clock     time.Time
 	loop      *Loop
-	// placeKills are the places in which all were to be killed.
-	placeKills []process.Place
 	// outsideKills are all processes that were to be killed.
 	outsideKills []int
 }
@@ -145,8 +143,7 @@ func (n *fakeNode) EndOutside(_ context.Context, u gpu.UUID, pids []int) {
 	n.ends[u] = append(n.ends[u], pids...)
 }
 
-func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID, places []process.Place) {
-	n.placeKills = append(n.placeKills, places...)
+func (n *fakeNode) KillOutside(u gpu.UUID, all []process.ID) {
 	if n.kills == nil {
 		n.kills = map[gpu.UUID][]int{}
 	}

@@ -255,14 +255,13 @@ func TestHiddenHoldsNobody(t *testing.T) {
 }
 
 // TestKeepersOutsideOfJobs: who has files of the driver outside of jobs is killed after three looks, while memory is
-// kept or a process is listed after its end. Where one follows the other in a place of an account, all there is.
+// kept or a process is listed after its end.
 func TestKeepersOutsideOfJobs(t *testing.T) {
-	place := process.Place{Cgroup: "/system.slice/cron.service", UID: 1001}
 	for _, ended := range []bool{false, true} {
 		n, f, _ := keptNode(t)
 		at := func(pid int) keepers.Held {
 			h := holder(pid)
-			h.Started, h.Place = proctree.StartOf(pid), place
+			h.Started = proctree.StartOf(pid)
 			return held(h)
 		}
 		f.outside = at(301)
@@ -277,22 +276,14 @@ func TestKeepersOutsideOfJobs(t *testing.T) {
 		if len(n.outsideKills) > 0 {
 			t.Errorf("ended %t: killed %v at once", ended, n.outsideKills)
 		}
-		if n.samples(t, 5); len(n.outsideKills) == 0 || n.outsideKills[0] != 301 || len(n.placeKills) > 0 {
-			t.Errorf("ended %t: killed %v and %v", ended, n.outsideKills, n.placeKills)
-		}
-		n.outsideKills = nil
-		for i := range 100 {
-			f.outside = at(400 + i)
-			n.samples(t, 1)
-		}
-		if len(n.outsideKills) > 0 || len(n.placeKills) == 0 || n.placeKills[0] != place {
-			t.Errorf("ended %t, one after the other: killed %v and %v", ended, n.outsideKills, n.placeKills)
+		if n.samples(t, 5); len(n.outsideKills) == 0 || n.outsideKills[0] != 301 {
+			t.Errorf("ended %t: killed %v", ended, n.outsideKills)
 		}
 		n.unlisted(0)
 		n.samples(t, 3)
-		n.placeKills, f.outside = nil, at(301)
-		if n.samples(t, 50); len(n.outsideKills)+len(n.placeKills) > 0 {
-			t.Errorf("ended %t: killed %v and %v when nothing was kept any more", ended, n.outsideKills, n.placeKills)
+		n.outsideKills, f.outside = nil, at(301)
+		if n.samples(t, 50); len(n.outsideKills) > 0 {
+			t.Errorf("ended %t: killed %v when nothing was kept any more", ended, n.outsideKills)
 		}
 		if len(n.held()) > 0 {
 			t.Errorf("held %v", n.held())

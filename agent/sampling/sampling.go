@@ -87,8 +87,8 @@ type Punisher interface {
 	Punish(ctx context.Context, f rules.Finding)
 	// EndOutside ends MPS clients that are of no job.
 	EndOutside(ctx context.Context, u gpu.UUID, pids []int)
-	// KillOutside kills processes of users that are no MPS clients and of no job, and all in places of users.
-	KillOutside(u gpu.UUID, all []process.ID, places []process.Place)
+	// KillOutside kills processes of users that are no MPS clients and of no job.
+	KillOutside(u gpu.UUID, all []process.ID)
 }
 
 // Events are kept for operators; history.Writer is the real one.
@@ -230,12 +230,11 @@ func (l *Loop) Round(ctx context.Context) {
 	for i := range n.Plan.GPUs {
 		g := &n.Plan.GPUs[i]
 		clients, others := outside(n, snap, g, ofUser)
-		keepers, places := l.keepers.Outside(keptOn(g))
 		if len(clients) > 0 {
 			l.Punisher.EndOutside(ctx, g.UUID, clients)
 		}
-		if others = append(others, keepers...); len(others)+len(places) > 0 {
-			l.Punisher.KillOutside(g.UUID, others, places)
+		if others = append(others, l.keepers.Outside(keptOn(g))...); len(others) > 0 {
+			l.Punisher.KillOutside(g.UUID, others)
 		}
 	}
 	l.looks.note(snap)

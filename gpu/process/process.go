@@ -26,12 +26,6 @@ type ID struct {
 	Started uint64
 }
 
-// Place is a cgroup, and an account there: all of its processes in the cgroup. UID 0 is all that is in it.
-type Place struct {
-	Cgroup string
-	UID    uint32
-}
-
 // Stat is the line of /proc/<pid>/stat, as far as it is needed.
 type Stat struct {
 	ID

@@ -180,7 +180,8 @@ func checkRenders(f facts) []Finding {
 		return found
 	}
 	if len(f.renders) == 0 {
-		return fine(check, "not all jobs can open a node for graphics of a shared GPU")
+		return fine(check, "not all accounts can open a node for graphics, or gpuslotd closes it to jobs; "+
+			"gpuslot status warns if not")
 	}
 	return []Finding{{Warning, check, "all accounts can open " + strings.Join(f.renders, ", "),
 		"Jobs and logins may take VRAM by them, by the driver's source: no limit holds, and NVML lists no process.",
