@@ -11,6 +11,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/history"
@@ -113,6 +114,7 @@ type Ender struct {
 	punished sync.Map
 	outside  sync.Map
 	kills    sync.Map
+	stopping atomic.Bool // while Wait does
 	mu       sync.Mutex
 	// killed are how often each process outside of jobs was killed.
 	killed map[process.ID]int
@@ -126,5 +128,9 @@ func New(o Options) *Ender {
 // Forget drops what is known of a job that has ended.
 func (e *Ender) Forget(s starter.Starter) { e.turns.forget(s) }
 
-// Wait waits for the clients that are being ended.
-func (e *Ender) Wait() { e.ends.Wait() }
+// Wait waits for the clients that are being ended. Looks for others end early.
+func (e *Ender) Wait() {
+	e.stopping.Store(true)
+	defer e.stopping.Store(false)
+	e.ends.Wait()
+}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,6 +51,9 @@ func (e *Ender) Evict(u gpu.UUID) {
 	})
 }
 
+// evictLimit bounds a look for who has nodes open. It is looked at again while the layout cannot be changed.
+const evictLimit = 5 * time.Minute
+
 // mostOpen bounds how many files of one process are looked at. The kernel lets no program have so many by itself.
 const mostOpen = 1 << 24
 
@@ -62,7 +66,11 @@ func (e *Ender) evict(u gpu.UUID) error {
 	}
 	fits := func(f process.File) bool { return slices.Contains(nodes, f.Device) }
 	pids, err := e.Proc.PIDs()
+	begun := time.Now()
 	for _, pid := range pids {
+		if e.stopping.Load() || time.Since(begun) > evictLimit {
+			return cmp.Or(err, errors.New("not all processes were looked at in time"))
+		}
 		p, no := e.Processes.Stat(pid)
 		if no != nil || !e.ofUser(pid) {
 			continue // it has ended, or is none of these

@@ -82,6 +82,20 @@ func TestKillOutside(t *testing.T) {
 	}
 }
 
+// TestEvictEnds: a look for who has nodes open does not delay the end of gpuslotd.
+func TestEvictEnds(t *testing.T) {
+	n := newNode(t)
+	n.stopping.Store(true)
+	n.proc.Add(proctree.Process{PID: 300, Parent: 1, Comm: "x", UID: 1000, Cgroup: "/user.slice/user-1000.slice/session-1.scope"})
+	file := filepath.Join(n.proc.Root, "driver/nvidia/gpus/0/information")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("GPU UUID: "+string(uuid(0))+"\nDevice Minor: 0\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.evict(uuid(0)); err == nil || !strings.Contains(err.Error(), "in time") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestEvict: what users run outside of jobs is killed if it has a device node open of the GPU whose layout is to be
 // changed, behind however many files. Nothing is done to who has many files and no such node, or another GPU's, and
 // nothing at all while the GPU's nodes are not known.
@@ -137,13 +151,13 @@ func TestEvict(t *testing.T) {
 		}
 	}
 	n.Evict(uuid(0))
-	n.Wait()
+	n.ends.Wait()
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "it is not known who keeps a MIG layout") {
 		t.Errorf("logged while the driver does not list the GPU: %s", got)
 	}
 	file("driver/nvidia/gpus/0000:1a:00.0/information", "GPU UUID: \t "+string(uuid(0))+"\nDevice Minor: \t 0\n")
 	n.Evict(uuid(0))
-	n.Wait()
+	n.ends.Wait()
 	for _, c := range all {
 		_ = c.run.Process.Signal(syscall.SIGTERM) // the first signal is what it ended by
 		_ = c.run.Wait()

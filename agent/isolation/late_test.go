@@ -176,6 +176,26 @@ func TestInstancesOf(t *testing.T) {
 	}
 }
 
+// TestPlaceThatCannotBeRead: a job keeps its device by the name of its place while only the place cannot be read. A
+// later device with that instance does not get it.
+func TestPlaceThatCannotBeRead(t *testing.T) {
+	start := 0
+	at := func(d gpu.MIGDevice) gpu.Inventory {
+		return gpu.Inventory{GPUs: []gpu.GPU{{UUID: uuid(0), MIGEnabled: true, MIGDevices: []gpu.MIGDevice{d}}}}
+	}
+	d := gpu.MIGDevice{UUID: mig(7), Profile: "1g.5gb", GPUInstance: 7, Start: &start}
+	place := gpu.PlaceID(uuid(0), "1g.5gb@0")
+	read := InstancesOf(at(d), nil)
+	d.Start = nil
+	if of := InstancesOf(at(d), read); len(of[place]) != 1 || of[place][0].ID != 7 {
+		t.Errorf("its place has %v", of[place])
+	}
+	d.UUID = mig(8)
+	if of := InstancesOf(at(d), read); len(of[place]) > 0 || len(of[mig(8)]) != 1 {
+		t.Errorf("after another device came: %v", of)
+	}
+}
+
 // TestWhereGPUsAreDivided: a job that has a whole GPU has all instances where the site has divided it, and none where
 // gpuslot gives out devices, also while it is not known what comes of it.
 func TestWhereGPUsAreDivided(t *testing.T) {

@@ -97,14 +97,8 @@ func (l *Layouts) change(
 	ctx context.Context, n *Node, u gpu.UUID, do func(context.Context, gpu.UUID) (mig.Outcome, error),
 ) (mig.Outcome, error) {
 	unchanged := mig.Outcome{GPU: u, End: mig.Unchanged}
-	if end := l.hang[u]; end != nil {
-		select {
-		case <-end:
-			delete(l.hang, u)
-		default:
-			return unchanged, fmt.Errorf("a change of the MIG layout of %s hangs: "+
-				"see the kernel log; a driver that hangs needs a reboot", u)
-		}
+	if err := l.hangs(u); err != nil {
+		return unchanged, err
 	}
 	if err := l.unfinished(ctx, n, u); err != nil {
 		return unchanged, err

@@ -218,3 +218,61 @@ func TestEvict(t *testing.T) {
 		}
 	}
 }
+
+// TestHangThatEnds: a change that hung and has ended closes its GPU no longer, also where no other layout is wanted.
+// While it hangs, each round says so.
+func TestHangThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, `"3g.20gb@4, 1g.5gb@0, 1g.5gb@1"`, "")
+		n.round()
+		at, hangs := n.now(), make(chan struct{})
+		_, _ = n.change(t.Context(), &at, testGPU, func(context.Context, gpu.UUID) (mig.Outcome, error) {
+			<-hangs
+			return mig.Outcome{}, nil
+		})
+		for range 2 {
+			if n.round(); len(n.Leaving()) == 0 || !strings.Contains(fmt.Sprint(n.out.Problems), "hangs") {
+				t.Errorf("it hangs: closed %v, problems %q", n.Leaving(), n.out.Problems)
+			}
+		}
+		close(hangs)
+		synctest.Wait()
+		if n.round(); len(n.Leaving()) > 0 || len(n.out.Problems) > 0 {
+			t.Errorf("it has ended: closed %v, problems %q", n.Leaving(), n.out.Problems)
+		}
+	})
+}
+
+// TestDegradedByAnother: gpuslot mig apply left a GPU degraded, whose layout gpuslotd had reached. The next round brings
+// it to its layout again. A GPU without a layout stays closed, and each round says why.
+func TestDegradedByAnother(t *testing.T) {
+	for _, planned := range []bool{true, false} {
+		n := newNode(t, `"3g.20gb@4, 1g.5gb@0"`, "")
+		n.round()
+		journal, err := mig.ReadJournal(n.executor.Dir, testGPU)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !planned {
+			n.recovered[testGPU] = true
+		}
+		journal.Degraded = "NVML failed twice"
+		text, err := json.Marshal(journal)
+		if err == nil {
+			err = os.WriteFile(mig.JournalFile(n.executor.Dir, testGPU), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := n.now()
+		if !planned {
+			at.Plan.MIG = nil
+		}
+		n.Round(t.Context(), at)
+		out := n.Round(t.Context(), at)
+		said := strings.Contains(fmt.Sprint(out.Problems), "NVML failed twice")
+		if closed := n.Leaving()[testGPU] != ""; closed == planned || said == planned {
+			t.Errorf("planned %t: closed %t, problems %q", planned, closed, out.Problems)
+		}
+	}
+}

@@ -48,8 +48,16 @@ func (l *Layouts) Answered(d condor.Demand, err error) {
 func (l *Layouts) follow(ctx context.Context, n *Node, problem func(error)) (steered []gpu.UUID) {
 	l.forget(&n.Plan)
 	a := l.answer.Load()
-	if l.executor.Hardware == nil || a == nil || a == l.decided || n.unknown(l.jobs) != "" {
+	if l.executor.Hardware == nil || a == nil || a == l.decided {
 		l.repartition = inForce(l.repartition, &n.Plan)
+		return nil
+	}
+	if why := n.unknown(l.jobs); why != "" { // reservations end then: nothing would end them in time
+		l.kept, l.below = nil, nil
+		l.repartition = inForce(l.repartition, &n.Plan)
+		if l.decided != nil { // at the start jobs are not known yet
+			problem(fmt.Errorf("MIG layouts do not follow the waiting work: %s", why))
+		}
 		return nil
 	}
 	l.decided, l.repartition = a, nil

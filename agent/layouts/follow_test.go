@@ -2,6 +2,7 @@ package layouts
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -208,4 +211,25 @@ func FuzzSaved(f *testing.F) {
 			t.Fatalf("%s became %s", one, two)
 		}
 	})
+}
+
+// TestReservationsWithUnknownJob: while the MIG device of a job is not known, nothing decides about reservations, so that
+// none stays. The problem names the job.
+func TestReservationsWithUnknownJob(t *testing.T) {
+	n := followingNode(t, "auto", atOnce)
+	n.job("slot1_5", "1g.5gb@5")
+	for _, at := range []string{"1g.5gb@0", "1g.5gb@1", "1g.5gb@2", "1g.5gb@3"} {
+		n.job("slot1_"+at[7:], at)
+	}
+	for range 3 {
+		n.ask(wantsThree)
+	}
+	if len(n.Leaving()) == 0 || len(n.out.Below) == 0 {
+		t.Fatalf("reserved: %v, %v", n.Leaving(), n.out.Below)
+	}
+	n.running = append(n.running[1:], jobs.Job{Starter: starter.Starter{Slot: "slot2_1"}, GPU: "MIG-99999999-0000-5000-8000-000000000000"})
+	n.ask()
+	if len(n.Leaving())+len(n.out.Below) > 0 || !strings.Contains(fmt.Sprint(n.out.Problems), "slot2_1") {
+		t.Errorf("reserved: %v, %v; problems %q", n.Leaving(), n.out.Below, n.out.Problems)
+	}
 }

@@ -16,6 +16,7 @@ package layouts
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -207,13 +208,7 @@ func (l *Layouts) Round(ctx context.Context, n Node) (out Outcome) {
 			out.Problems = append(out.Problems, err)
 		}
 	}
-	l.ending = endings{}
-	for _, g := range n.Inventory.GPUs {
-		journal, err := mig.ReadJournal(l.executor.Dir, g.UUID) // the change reports an error
-		if l.hang[g.UUID] != nil || err == nil && journal.Degraded != "" {
-			l.ending.add(n.devices(g.UUID))
-		}
-	}
+	l.closeChanging(&n, problem)
 	steered := l.follow(ctx, &n, problem)
 	if l.executor.Hardware != nil && !n.Still {
 		out.Changed = l.recover(ctx, &n, problem)
@@ -231,6 +226,44 @@ func (l *Layouts) Round(ctx context.Context, n Node) (out Outcome) {
 	}
 	out.Repartition, out.Below = l.repartition, l.below
 	return out
+}
+
+// closeChanging closes GPUs whose change hangs or went neither on nor back, and says so: a GPU that needs no change any
+// more, or has no layout, has no other message.
+func (l *Layouts) closeChanging(n *Node, problem func(error)) {
+	l.ending = endings{}
+	for u := range l.hang {
+		if err := l.hangs(u); err != nil {
+			problem(err)
+			l.ending.add(n.devices(u))
+		}
+		delete(l.reached, u)
+	}
+	for _, g := range n.Inventory.GPUs {
+		journal, err := mig.ReadJournal(l.executor.Dir, g.UUID) // the change reports an error
+		if !g.MIGCapable || err != nil || journal.Degraded == "" {
+			continue
+		}
+		l.ending.add(n.devices(g.UUID))
+		delete(l.reached, g.UUID)
+		problem(fmt.Errorf("GPU %s takes no new jobs, because its MIG layout is neither the former nor the wanted one: %s; "+
+			"gpuslot mig apply, or a restart of gpuslotd, tries again", g.UUID, journal.Degraded))
+	}
+}
+
+// hangs says that a change of a GPU hangs; nil where none does, or it has ended.
+func (l *Layouts) hangs(u gpu.UUID) error {
+	end := l.hang[u]
+	if end == nil {
+		return nil
+	}
+	select {
+	case <-end:
+		delete(l.hang, u)
+		return nil
+	default:
+		return fmt.Errorf("a change of the MIG layout of %s hangs: see the kernel log; a driver that hangs needs a reboot", u)
+	}
 }
 
 // recover ends, once on each GPU, the changes that an earlier agent left half done.
