@@ -58,6 +58,46 @@ func (e endings) add(names []gpu.UUID) {
 	}
 }
 
+// ofChanges adds GPUs whose change hangs or went neither on nor back, and says so: one that needs no change any more, or
+// has no layout, has no other message. They, and those whose change hung, are to be looked at again.
+func (e endings) ofChanges(n *Node, hang hanging, dir string, problem func(error)) (again []gpu.UUID) {
+	for u := range hang {
+		if err := hang.of(u); err != nil {
+			problem(err)
+			e.add(n.devices(u))
+		}
+		again = append(again, u)
+	}
+	for _, g := range n.Inventory.GPUs {
+		journal, err := mig.ReadJournal(dir, g.UUID) // the change reports an error
+		if !g.MIGCapable || err != nil || journal.Degraded == "" {
+			continue
+		}
+		problem(fmt.Errorf("GPU %s takes no new jobs, because its MIG layout is neither the former nor the wanted one: %s; "+
+			"gpuslot mig apply, or a restart of gpuslotd, tries again", g.UUID, journal.Degraded))
+		e.add(n.devices(g.UUID))
+		again = append(again, g.UUID)
+	}
+	return again
+}
+
+// hanging are the GPUs with a change that was left alone, which may end all the same.
+type hanging map[gpu.UUID]chan changeEnd
+
+// of says that a change of a GPU hangs; nil where none does, or it has ended.
+func (h hanging) of(u gpu.UUID) error {
+	if h[u] == nil {
+		return nil
+	}
+	select {
+	case <-h[u]:
+		delete(h, u)
+		return nil
+	default:
+		return fmt.Errorf("a change of the MIG layout of %s hangs: see the kernel log; a driver that hangs needs a reboot", u)
+	}
+}
+
 // devices are the names of a GPU and of all its MIG devices, those that it is to get included.
 func (n *Node) devices(u gpu.UUID) []gpu.UUID {
 	names := []gpu.UUID{u}
@@ -97,7 +137,7 @@ func (l *Layouts) change(
 	ctx context.Context, n *Node, u gpu.UUID, do func(context.Context, gpu.UUID) (mig.Outcome, error),
 ) (mig.Outcome, error) {
 	unchanged := mig.Outcome{GPU: u, End: mig.Unchanged}
-	if err := l.hangs(u); err != nil {
+	if err := l.hang.of(u); err != nil {
 		return unchanged, err
 	}
 	if err := l.unfinished(ctx, n, u); err != nil {

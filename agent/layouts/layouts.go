@@ -16,7 +16,6 @@ package layouts
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -138,7 +137,7 @@ type Layouts struct {
 	// owners are those that MIG devices were last known to have.
 	owners map[gpu.UUID]gpu.Owner
 	// hang are the changes that were abandoned; each channel gets its end.
-	hang map[gpu.UUID]chan changeEnd
+	hang hanging
 
 	// decided is the answer that was decided on last, repartition and below what came of it.
 	decided     *answer
@@ -159,7 +158,7 @@ func New(o Options) *Layouts {
 		executor: o.Executor, paths: o.Paths, jobs: o.Jobs, daemons: o.Daemons, metrics: o.Metrics,
 		events: o.Events, evict: o.Evict, log: o.Log, beat: o.Beat,
 		reached: map[gpu.UUID]string{}, recovered: map[gpu.UUID]bool{}, failed: map[gpu.UUID]failure{},
-		ending: endings{}, hang: map[gpu.UUID]chan changeEnd{},
+		ending: endings{}, hang: hanging{},
 		owners: map[gpu.UUID]gpu.Owner{}, unserved: map[mig.Repartition][]api.StatusUnserved{},
 	}
 	l.executor.Dir, l.executor.Log = o.Paths.State, o.Log
@@ -208,7 +207,10 @@ func (l *Layouts) Round(ctx context.Context, n Node) (out Outcome) {
 			out.Problems = append(out.Problems, err)
 		}
 	}
-	l.closeChanging(&n, problem)
+	l.ending = endings{}
+	for _, u := range l.ending.ofChanges(&n, l.hang, l.executor.Dir, problem) {
+		delete(l.reached, u)
+	}
 	steered := l.follow(ctx, &n, problem)
 	if l.executor.Hardware != nil && !n.Still {
 		out.Changed = l.recover(ctx, &n, problem)
@@ -226,44 +228,6 @@ func (l *Layouts) Round(ctx context.Context, n Node) (out Outcome) {
 	}
 	out.Repartition, out.Below = l.repartition, l.below
 	return out
-}
-
-// closeChanging closes GPUs whose change hangs or went neither on nor back, and says so: a GPU that needs no change any
-// more, or has no layout, has no other message.
-func (l *Layouts) closeChanging(n *Node, problem func(error)) {
-	l.ending = endings{}
-	for u := range l.hang {
-		if err := l.hangs(u); err != nil {
-			problem(err)
-			l.ending.add(n.devices(u))
-		}
-		delete(l.reached, u)
-	}
-	for _, g := range n.Inventory.GPUs {
-		journal, err := mig.ReadJournal(l.executor.Dir, g.UUID) // the change reports an error
-		if !g.MIGCapable || err != nil || journal.Degraded == "" {
-			continue
-		}
-		l.ending.add(n.devices(g.UUID))
-		delete(l.reached, g.UUID)
-		problem(fmt.Errorf("GPU %s takes no new jobs, because its MIG layout is neither the former nor the wanted one: %s; "+
-			"gpuslot mig apply, or a restart of gpuslotd, tries again", g.UUID, journal.Degraded))
-	}
-}
-
-// hangs says that a change of a GPU hangs; nil where none does, or it has ended.
-func (l *Layouts) hangs(u gpu.UUID) error {
-	end := l.hang[u]
-	if end == nil {
-		return nil
-	}
-	select {
-	case <-end:
-		delete(l.hang, u)
-		return nil
-	default:
-		return fmt.Errorf("a change of the MIG layout of %s hangs: see the kernel log; a driver that hangs needs a reboot", u)
-	}
 }
 
 // recover ends, once on each GPU, the changes that an earlier agent left half done.
