@@ -58,7 +58,7 @@ func (e endings) add(names []gpu.UUID) {
 	}
 }
 
-// ofChanges adds GPUs whose change hangs or went neither on nor back, and says so: one that needs no change any more, or
+// ofChanges adds GPUs whose change hangs or went neither on nor back, and says so: one that needs no change, or
 // has no layout, has no other message. They, and those whose change hung, are to be looked at again.
 func (e endings) ofChanges(n *Node, hang hanging, dir string, problem func(error)) (again []gpu.UUID) {
 	for u := range hang {
@@ -94,7 +94,8 @@ func (h hanging) of(u gpu.UUID) error {
 		delete(h, u)
 		return nil
 	default:
-		return fmt.Errorf("a change of the MIG layout of %s hangs: see the kernel log; a driver that hangs needs a reboot", u)
+		return fmt.Errorf("a change of the MIG layout of %s hangs: see the kernel log; "+
+			"a driver that hangs needs a reboot", u)
 	}
 }
 
