@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path"
 	"slices"
@@ -55,7 +56,7 @@ func (e *Ender) Evict(u gpu.UUID) {
 const evictLimit = 5 * time.Minute
 
 // mostOpen bounds how many files of one process are looked at. The kernel lets no program have so many by itself.
-const mostOpen = 1 << 24
+const mostOpen = 1 << 21
 
 // evict looks at all that users run outside of jobs. The look before, of the change, is no reason to kill: it is
 // bounded, so that a process with many files only may have a node open, and a PID may be another process's by now.
@@ -66,10 +67,11 @@ func (e *Ender) evict(u gpu.UUID) error {
 	}
 	fits := func(f process.File) bool { return slices.Contains(nodes, f.Device) }
 	pids, err := e.Proc.PIDs()
+	rand.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] }) // so that none is always late
 	begun := time.Now()
 	for _, pid := range pids {
 		if e.stopping.Load() || time.Since(begun) > evictLimit {
-			return cmp.Or(err, errors.New("not all processes were looked at in time"))
+			return errors.Join(err, errors.New("not all processes were looked at in time"))
 		}
 		p, no := e.Processes.Stat(pid)
 		if no != nil || !e.ofUser(pid) {

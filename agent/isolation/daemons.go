@@ -77,6 +77,7 @@ func (n *Nodes) openDaemonCgroup(dir starter.Cgroup) error {
 	if err != nil && dir.Exists() && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	delete(n.above, dir) // the kernel has taken that rule back, too
 	d, _ := n.daemonsAt(dir)
 	d.rule = devices.Rule{}
 	n.enterDaemons(dir, d)

@@ -136,3 +136,23 @@ func TestGraphicsWithoutDaemons(t *testing.T) {
 		t.Error("the rule stays")
 	}
 }
+
+// TestGraphicsAfterAMove: HTCondor's daemons were in the service's own cgroup. A job below it takes their rule back, and
+// the one about graphics comes again.
+func TestGraphicsAfterAMove(t *testing.T) {
+	n := withGPUs(t, 1)
+	n.Nodes.proc.Sys = filepath.Join(n.proc.Root, "sys")
+	n.graphics("1", "129")
+	n.Round(sharing(1), time.Now())
+	const daemons = condorService + "/daemons"
+	n.cgroup(daemons)
+	n.proc.Add(proctree.Process{PID: proctree.Startd, Parent: condorMaster, Comm: "condor_startd", Exe: "/usr/sbin/condor_startd", Cgroup: daemons})
+	n.Round(sharing(1), time.Now())
+	if err := n.Starts(sharing(1), starter.Caller{Leaf: starter.Leaf{Path: condorService + "/htcondor/job"}}); err != nil {
+		t.Fatal(err)
+	}
+	n.Round(sharing(1), time.Now())
+	if r, _ := n.on(condorService); len(r.Closed) != 1 || r.Closed[0].Major != 226 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -31,7 +31,7 @@ func InstancesOf(inv gpu.Inventory, before Instances) Instances {
 		for _, d := range g.MIGDevices {
 			i := devices.Instance{GPU: g.UUID, ID: d.GPUInstance}
 			had := before[d.UUID] // a device from before, of which only the place cannot be read, keeps that name
-			taken[i] = d.Start != nil || len(had) != 1 || had[0] != i
+			taken[i] = taken[i] || d.Start != nil || len(had) != 1 || had[0] != i
 			for _, name := range d.Names(g.UUID) {
 				of[name] = []devices.Instance{i}
 			}

@@ -105,7 +105,12 @@ func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 				continue
 			}
 			users := starter.Users{Node: k.Node}
-			if _, err := users.AccountOf(pid); l.missed(err) || !users.OfUser(pid) {
+			if a, err := users.AccountOf(pid); l.missed(err) || !a.Known {
+				continue
+			}
+			_, err := k.Cgroup(pid)
+			if hides := errors.Is(err, unix.ENAMETOOLONG) || errors.Is(err, process.ErrDeadThreads); !hides && l.missed(err) ||
+				!users.OfUser(pid) {
 				continue
 			}
 			if l.holds(pid) && l.Runs(s.ID) {

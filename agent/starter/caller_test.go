@@ -95,7 +95,7 @@ func TestIdentify(t *testing.T) {
 			}
 			tt.want.UID, tt.want.PID = 1000, tt.pid
 			tt.want.Leaf, _ = f.fs().Leaf(tt.pid)
-			cgroup, errCgroup := f.fs().UnifiedCgroup(tt.pid)
+			cgroup, errCgroup := f.fs().unifiedCgroup(tt.pid)
 			if tt.want.Cgroup = cgroup; err != nil || errCgroup != nil || got != tt.want {
 				t.Errorf("got %+v, %v, want %+v", got, err, tt.want)
 			}
@@ -303,4 +303,10 @@ func BenchmarkIdentify(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// unifiedCgroup is the cgroup of a process, below the mount of cgroup v2.
+func (n Node) unifiedCgroup(pid int) (string, error) {
+	text, err := n.cgroupText(pid)
+	return unified(text), err
 }

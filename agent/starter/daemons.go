@@ -52,13 +52,6 @@ func (n Users) OfDaemons() (cgroups []string, accounts []uint32, err error) {
 	return slices.Compact(cgroups), slices.Compact(accounts), err
 }
 
-// UnifiedCgroup is the cgroup of a process, below the mount of cgroup v2; empty where it is
-// in none. Errors are those of reading /proc.
-func (n Node) UnifiedCgroup(pid int) (string, error) {
-	text, err := n.cgroupText(pid)
-	return unified(text), err
-}
-
 // unified is the path in cgroup v2 that the text of a /proc/<pid>/cgroup names; empty if it
 // names none (cgroups(7)).
 func unified(text []byte) string {

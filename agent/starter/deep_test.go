@@ -56,7 +56,7 @@ func (n Node) has(t *testing.T, slot, below, pids string) string {
 func (n Node) settled(t *testing.T, pid int) (cgroup string, err error) {
 	t.Helper()
 	until(t, func() bool {
-		cgroup, err = n.UnifiedCgroup(pid)
+		cgroup, err = n.unifiedCgroup(pid)
 		return !errors.Is(err, deep.ErrHidden)
 	})
 	return cgroup, err
@@ -86,7 +86,7 @@ func TestHiddenSlots(t *testing.T) {
 	n.has(t, "slot1_1", "", "201\n")
 	n.hides(t, "slot1_2", "slot1_3", "slot1_4", "slot1_5", "slot1_6")
 	for range 3 {
-		if p, err := n.UnifiedCgroup(200); !errors.Is(err, deep.ErrHidden) {
+		if p, err := n.unifiedCgroup(200); !errors.Is(err, deep.ErrHidden) {
 			t.Fatalf("a look of gpuslotd's waited: its cgroup is %q, %v", p, err)
 		}
 		if (Users{n}).OfUser(200) {
@@ -113,7 +113,7 @@ func TestHiddenSlots(t *testing.T) {
 	}
 	f := fakeProc{proctree.Tree{Root: n.Root}}
 	f.unreadable(t, "900/cgroup")
-	if p, err := n.UnifiedCgroup(200); err == nil {
+	if p, err := n.unifiedCgroup(200); err == nil {
 		t.Errorf("where the slots are not known, its cgroup is %q", p)
 	}
 }

@@ -97,7 +97,7 @@ func TestDeepLooksOfAll(t *testing.T) {
 		t.Errorf("one too many: %v", err)
 	}
 	until(t, func() bool { // it waits a moment for a look, and asks again
-		_, err := n.UnifiedCgroup(200)
+		_, err := n.unifiedCgroup(200)
 		return err == nil
 	})
 }

@@ -79,7 +79,9 @@ func HandlesOf(fs FS, pid, most int, want func(File) bool) (found []Handle, look
 		if hasTable(tables, thread) {
 			continue
 		}
-		tables = append(tables, thread)
+		if _, err := kcmp(thread, thread, kcmpFiles, 0, 0); err == nil {
+			tables = append(tables, thread)
+		}
 		var its []Handle
 		var n int
 		its, n, err = handlesIn(fs.Path(pid, "task/"+name), thread, most-looked, want)
