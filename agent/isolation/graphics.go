@@ -66,7 +66,7 @@ func (n *Nodes) closeGraphics(daemons []string, nodes []devices.Node, spared []u
 		switch {
 		case err == nil && !r.Empty():
 			now[dir] = r
-		case err != nil && dir.Exists():
+		case err != nil && !errors.Is(err, fs.ErrNotExist) && dir.Exists():
 			errs = append(errs, fmt.Errorf("nodes for graphics: %w", err))
 			now[dir] = had
 		}
