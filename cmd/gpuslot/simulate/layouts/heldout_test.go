@@ -44,9 +44,9 @@ func (c *cell) add(static, ours float64) {
 // docs/simulate.md (-v). It holds the policy to a tenth less time from arrival to end over all;
 // that it is better on each trace is not promised, and not so.
 func TestHeldOut(t *testing.T) {
-	seeds, loads := 1, []float64{0.65, 1}
+	seeds, jobs, loads := 1, 500, []float64{0.65, 1}
 	if n, err := strconv.Atoi(os.Getenv(heldOut)); err == nil {
-		seeds, loads = n, []float64{0.5, 0.65, 0.8, 1, 1.2}
+		seeds, jobs, loads = n, 1000, []float64{0.5, 0.65, 0.8, 1, 1.2}
 	}
 	n := node(t, "A100-40", 8)
 	var mu sync.Mutex
@@ -61,7 +61,7 @@ func TestHeldOut(t *testing.T) {
 					t.Run(name, func(t *testing.T) {
 						t.Parallel()
 						for seed := range seeds {
-							s := layouts.Synthetic{Load: load, Mix: mix, Arrivals: arrival, Most: 4, Jobs: 1000,
+							s := layouts.Synthetic{Load: load, Mix: mix, Arrivals: arrival, Most: 4, Jobs: jobs,
 								Mean: 30 * time.Minute, Seed: uint64(seed + 1)}
 							static, ours := completion(t, n, s)
 							mu.Lock()
