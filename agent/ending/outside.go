@@ -1,6 +1,7 @@
 package ending
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -129,12 +130,14 @@ func (e *Ender) ofUser(pid int) bool {
 	return !its && e.Users.OfUser(pid)
 }
 
-// abort ends the file systems (FUSE) of the account of a process that no signal ended. What of the account waits for
-// them, also in jobs, gets an error: whoever has the account can end them as well.
+// abort ends the file systems (FUSE) of the account of a process that no signal ended, and that waits for one. What of
+// the account waits for them, also in jobs, gets an error: whoever has the account can end them as well.
 func (e *Ender) abort(u gpu.UUID, p process.ID) {
 	a, err := e.Users.AccountOf(p.PID)
-	if now, no := e.Processes.Stat(p.PID); err != nil || no != nil || !now.Shows(p) || !a.Known {
-		return // it has ended
+	waits := e.waitsForFUSE(p.PID)
+	now, no := e.Processes.Stat(p.PID)
+	if err != nil || no != nil || !now.Shows(p) || !a.Known || !waits {
+		return // it has ended, or waits for a driver, for example
 	}
 	root := cmp.Or(e.FUSE, "/sys/fs/fuse/connections")
 	all, err := os.ReadDir(root)
@@ -147,6 +150,21 @@ func (e *Ender) abort(u gpu.UUID, p process.ID) {
 	}
 	e.Log.Error("a user's own process, outside of jobs, stays after it was killed: file systems of its account were ended",
 		"gpu", u, "pid", p.PID, "uid", a.UID, "ended", ended, "err", err)
+}
+
+// mostWaiting bounds the threads of a process that are asked what they wait for.
+const mostWaiting = 256
+
+// waitsForFUSE says whether a thread of a process waits for such a file system, by the kernel's functions.
+func (e *Ender) waitsForFUSE(pid int) bool {
+	tasks, err := os.ReadDir(e.Proc.Path(pid, "task"))
+	if err != nil {
+		return false // it has ended
+	}
+	return slices.ContainsFunc(tasks[:min(len(tasks), mostWaiting)], func(task os.DirEntry) bool {
+		in, err := os.ReadFile(e.Proc.Path(pid, path.Join("task", task.Name(), "stack")))
+		return err == nil && bytes.Contains(in, []byte("fuse_"))
+	})
 }
 
 // abortOf ends one file system if it is of an account. The directory stays open: the kernel may give its name to

@@ -275,6 +275,21 @@ func TestAbort(t *testing.T) {
 	}
 	id := waits(newSilent(t, account))
 	others := waits(newSilent(t, other))
+	beside := exec.Command("sleep", "1000")
+	beside.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: account, Gid: account}}
+	if err := beside.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = beside.Process.Kill(), beside.Wait() }()
+	sleeps, err := n.Processes.Stat(beside.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	n.Log = slog.New(slog.NewTextHandler(&log, nil))
+	if n.abort(uuid(0), sleeps.ID); log.Len() > 0 {
+		t.Errorf("for one that waits for something else: %s", &log)
+	}
 	for range 2 * abortAfter {
 		n.KillOutside(uuid(0), []process.ID{id})
 		n.Wait()
