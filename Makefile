@@ -192,10 +192,6 @@ test-pure: | tally-there
 LONG := gpu/harness packages pictures
 is_long := /test/\(scenes\|$(subst $(eval ) ,\|,$(strip $(LONG)))\)$$
 
-.PHONY: test-node
-test-node: | tally-there
-	@$(MAKE) --no-print-directory -j3 test-scenes test-long test-rest
-
 NODE_TEST = $(GO_TEST) -timeout 60m
 
 .PHONY: test-scenes

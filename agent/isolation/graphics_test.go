@@ -26,7 +26,7 @@ func (n *node) graphics(listed, minor string) {
 	}
 }
 
-// TestGraphics: nobody but root and HTCondor's own account opens the nodes for graphics of GPUs that jobs share, before
+// TestGraphics: only root and HTCondor's own account open the nodes for graphics of GPUs that jobs share, before
 // there is a job, and also beside MIG devices. The rule follows the plan, and goes with the last such GPU, also one of an
 // earlier agent.
 func TestGraphics(t *testing.T) {
