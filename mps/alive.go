@@ -43,17 +43,20 @@ func holder(d *Daemon, last Checked) (process.ID, error) {
 	}
 	s, err := proc.Stat(pid)
 	why := ""
-	if err == nil && (last.At.IsZero() || s.ID != last.Process()) {
+	if errors.Is(err, process.ErrHeld) {
+		why, _ = distrust(proc, pid) // its account is known all the same
+	} else if err == nil && (last.At.IsZero() || s.ID != last.Process()) {
 		why, err = distrust(proc, pid)
 	}
 	switch {
+	case why != "":
+		who := process.ID{PID: pid, Started: s.Started}
+		return who, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that process",
+			pid, filepath.Join(d.dir, controlLock), why)
 	case process.Gone(err):
 		return process.ID{}, d.notRunning() // it ended between two looks
 	case err != nil:
 		return process.ID{}, d.fault(Unwritable, err, "%v: look at /proc and at gpuslotd's file descriptors", err)
-	case why != "":
-		return s.ID, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that "+
-			"process", pid, filepath.Join(d.dir, controlLock), why)
 	}
 	return s.ID, d.usable(s)
 }

@@ -88,4 +88,12 @@ func TestUnknownHolder(t *testing.T) {
 		_, err := d.Alive()
 		wantFault(t, err, want)
 	}
+	for uid, want := range map[uint32]Fault{4711: Foreign, 0: Unwritable} {
+		f.End(who)
+		f.Add(proctree.Process{PID: who, Comm: "x", UID: uid, Exe: "/usr/bin/" + Program})
+		answer := f.Hold(who, "stat") // it hangs in exec(2)
+		_, err := d.Alive()
+		wantFault(t, err, want)
+		answer()
+	}
 }

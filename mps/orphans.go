@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/gpu/backoff"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // serverProgram is what a control daemon starts for its clients.
@@ -45,7 +46,7 @@ func (d *Daemon) orphans() ([]int, error) {
 // user's that never answers.
 func (d *Daemon) serves(pid int) bool {
 	exe, err := proc.Exe(pid)
-	if err != nil || filepath.Base(exe) != serverProgram || !ofDaemon(pid) || !installed(pid) {
+	if err != nil || filepath.Base(exe) != serverProgram || !ofDaemon(proc, pid) || !installed(pid) {
 		return false
 	}
 	env, err := proc.Environ(pid)
@@ -55,16 +56,10 @@ func (d *Daemon) serves(pid int) bool {
 // ofDaemon says that a control daemon of root's or ours may have started a process. A server
 // for a user has that user's account and keeps root's group (measured with 535 to 555), which
 // no user's process has.
-func ofDaemon(pid int) bool {
-	uids, err := proc.UIDs(pid)
-	if err != nil {
-		return false
-	}
-	if uids.Real == 0 || int(uids.Real) == os.Geteuid() {
-		return true
-	}
-	gid, err := proc.GID(pid)
-	return err == nil && gid == 0
+func ofDaemon(in process.FS, pid int) bool {
+	uids, err := in.UIDs(pid)
+	gid, no := in.GID(pid)
+	return err == nil && no == nil && (uids.Real == 0 || int(uids.Real) == os.Geteuid() || gid == 0)
 }
 
 // installed says that the file of a process's program is root's, or this process's own in

@@ -95,6 +95,7 @@ func (f family) alive(in process.FS) []process.ID {
 	for _, pid := range pids {
 		s, err := in.Stat(pid)
 		switch {
+		case errors.Is(err, process.ErrHeld) && !ofDaemon(in, pid): // any user can bring that about
 		case err != nil && !process.Gone(err):
 			left = append(left, process.ID{PID: pid}) // it may be one; sendSignal signals none that it does not know
 		case err == nil && s.Session == f.head.PID && s.Started >= f.head.Started && !s.Ended():

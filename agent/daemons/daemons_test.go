@@ -491,6 +491,8 @@ func TestLeftoverOfAnotherIsNotKilled(t *testing.T) {
 	n.owners[pid] = jobs.Job{Starter: starter.Starter{Slot: "slot1_1"}, GPU: uuid(0)}
 	n.started[pid] = 1 << 60
 	refused("a later process", true)
+	n.started[pid] = unanswered
+	refused("one of which it is not known", false)
 	n.started[pid] = 1
 	if err := n.killClient(uuid(0), pid, time.Now()); err != nil {
 		t.Fatalf("the GPU's own: %v", err)

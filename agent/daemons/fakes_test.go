@@ -304,7 +304,13 @@ func (n *node) Args(pid int) ([]string, error) {
 	return nil, nil
 }
 
+// unanswered is the start of a process that the kernel does not answer.
+const unanswered = 1<<64 - 1
+
 func (n *node) Stat(pid int) (process.Stat, error) {
+	if n.started[pid] == unanswered {
+		return process.Stat{}, process.ErrHeld
+	}
 	return process.Stat{ID: process.ID{PID: pid, Started: n.started[pid]}}, nil
 }
 

@@ -183,8 +183,11 @@ func (k *Keeper) killClient(u gpu.UUID, pid int, listed time.Time) error {
 		return err
 	}
 	p, err := k.Processes.Stat(pid)
-	if err != nil || p.Started > latest {
+	switch {
+	case process.Gone(err) || err == nil && p.Started > latest:
 		return os.ErrProcessDone
+	case err != nil:
+		return err
 	}
 	owner, ok := k.Owners.StarterOf(pid)
 	onGPU := func(j jobs.Job) bool { return j.GPU == u }

@@ -94,10 +94,7 @@ const abortAfter = 10
 // killOutside kills a process if a user runs it outside of jobs. One that waits for an answer of its own file
 // system (FUSE) ends when that does.
 func (e *Ender) killOutside(u gpu.UUID, p process.ID) {
-	err := killIf(p.PID, func() bool {
-		now, _ := e.Processes.Stat(p.PID)
-		return e.ofUser(p.PID) && now.Shows(p)
-	})
+	err := killIf(p.PID, func() bool { return e.ofUser(p.PID) && e.is(p) })
 	switch {
 	case errors.Is(err, os.ErrProcessDone) || errors.Is(err, unix.ESRCH):
 	case err != nil:
@@ -116,12 +113,15 @@ func (e *Ender) killOutside(u gpu.UUID, p process.ID) {
 func (e *Ender) count(p process.ID) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	maps.DeleteFunc(e.killed, func(other process.ID, _ int) bool {
-		now, err := e.Processes.Stat(other.PID)
-		return err != nil || !now.Shows(other)
-	})
+	maps.DeleteFunc(e.killed, func(other process.ID, _ int) bool { return !e.is(other) })
 	e.killed[p]++
 	return e.killed[p]
+}
+
+// is says whether this very process runs, or the kernel does not say so (process.ErrHeld) of the one that has its PID.
+func (e *Ender) is(p process.ID) bool {
+	now, err := e.Processes.Stat(p.PID)
+	return now.Shows(p) || errors.Is(err, process.ErrHeld)
 }
 
 // ofUser says whether a user runs a process outside of jobs.
@@ -130,13 +130,12 @@ func (e *Ender) ofUser(pid int) bool {
 	return !its && e.Users.OfUser(pid)
 }
 
-// abort ends the file systems (FUSE) of the account of a process that no signal ended, and that waits for one. What of
-// the account waits for them, also in jobs, gets an error: whoever has the account can end them as well.
+// abort ends the file systems (FUSE) of the account of a process that no signal ended, and that waits for one, or may
+// (process.ErrHeld). What of the account waits for them, also in jobs, gets an error: whoever has the account can end
+// them as well.
 func (e *Ender) abort(u gpu.UUID, p process.ID) {
 	a, err := e.Users.AccountOf(p.PID)
-	waits := e.waitsForFUSE(p.PID)
-	now, no := e.Processes.Stat(p.PID)
-	if err != nil || no != nil || !now.Shows(p) || !a.Known || !waits {
+	if err != nil || !a.Known || !e.waitsForFUSE(p.PID) || !e.is(p) {
 		return // it has ended, or waits for a driver, for example
 	}
 	root := cmp.Or(e.FUSE, "/sys/fs/fuse/connections")
@@ -152,19 +151,10 @@ func (e *Ender) abort(u gpu.UUID, p process.ID) {
 		"gpu", u, "pid", p.PID, "uid", a.UID, "ended", ended, "err", err)
 }
 
-// mostWaiting bounds the threads of a process that are asked what they wait for.
-const mostWaiting = 256
-
 // waitsForFUSE says whether a thread of a process waits for such a file system, by the kernel's functions.
 func (e *Ender) waitsForFUSE(pid int) bool {
-	tasks, err := os.ReadDir(e.Proc.Path(pid, "task"))
-	if err != nil {
-		return false // it has ended
-	}
-	return slices.ContainsFunc(tasks[:min(len(tasks), mostWaiting)], func(task os.DirEntry) bool {
-		in, err := os.ReadFile(e.Proc.Path(pid, path.Join("task", task.Name(), "stack")))
-		return err == nil && bytes.Contains(in, []byte("fuse_"))
-	})
+	stacks, err := process.Stacks(e.Proc, pid)
+	return errors.Is(err, process.ErrHeld) || bytes.Contains(stacks, []byte("fuse_"))
 }
 
 // abortOf ends one file system if it is of an account. The directory stays open: the kernel may give its name to

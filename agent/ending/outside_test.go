@@ -294,7 +294,16 @@ func TestAbort(t *testing.T) {
 		n.KillOutside(uuid(0), []process.ID{id})
 		n.Wait()
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // what was killed may be about to end
+	n.ended(t, id)
+	if s, err := n.Processes.Stat(others.PID); err != nil || !s.Shows(others) {
+		t.Errorf("one that waits for another account's file system: %+v, %v", s, err)
+	}
+}
+
+// ended waits until a process has ended that was killed.
+func (n *node) ended(t *testing.T, id process.ID) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if s, err := n.Processes.Stat(id.PID); err != nil || !s.Shows(id) {
 			break
 		}
@@ -302,7 +311,37 @@ func TestAbort(t *testing.T) {
 			t.Fatal("it still waits")
 		}
 	}
-	if s, err := n.Processes.Stat(others.PID); err != nil || !s.Shows(others) {
-		t.Errorf("one that waits for another account's file system: %+v, %v", s, err)
+}
+
+// TestAbortUnanswered: a process that the kernel does not answer (process.ErrHeld) may wait for its account's file
+// system. It is killed, and those file systems end.
+func TestAbortUnanswered(t *testing.T) {
+	n := newNode(t)
+	const session = "/user.slice/user-1000.slice/session-1.scope"
+	c := exec.Command("sleep", "1000")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = c.Process.Kill(), c.Wait() }()
+	id := process.ID{PID: c.Process.Pid}
+	n.proc.Add(proctree.Process{PID: id.PID, Parent: 1, Comm: "sleep", UID: 1000, Cgroup: session})
+	n.proc.Hold(id.PID, "stat")
+	stack := filepath.Join(n.proc.Root, fmt.Sprint(id.PID), "task/1/stack")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(stack), 0o755), os.WriteFile(stack, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	n.proc.Hold(id.PID, "task/1/stack")
+	var log strings.Builder
+	n.Log = slog.New(slog.NewTextHandler(&log, nil))
+	n.FUSE = t.TempDir()
+	for range abortAfter {
+		n.KillOutside(uuid(0), []process.ID{id})
+		n.Wait()
+	}
+	if got := log.String(); strings.Count(got, "jobs, was killed") != 1 || !strings.Contains(got, "ended=0") {
+		t.Errorf("logged: %s", got)
+	}
+	if _ = c.Process.Signal(syscall.SIGTERM); c.Wait() == nil || c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the process: %v", c.ProcessState)
 	}
 }

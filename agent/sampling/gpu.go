@@ -79,7 +79,7 @@ func (l *Loop) unclear(snap *usage.Snapshot, g *plan.GPU) string {
 		whose = fmt.Sprintf("process %d is", p.PID)
 	}
 	return fmt.Sprintf("it is not known whose %s, because the kernel takes long to say so: look for a job that makes "+
-		"and removes cgroups without end", whose)
+		"and removes cgroups without end, or a process that no signal ends (docs/runbook.md)", whose)
 }
 
 func keptBy(p usage.Process) string {

@@ -60,6 +60,10 @@ func TestSlot(t *testing.T) {
 	if _, ok := (site{n.loop}).Slot(300, proctree.StartOf(300)); ok {
 		t.Error("a process of no job is a job's")
 	}
+	n.proc.Hold(101, "stat") // as in exec(2), by a file system of its own
+	if key, ok := (site{n.loop}).Slot(101, 0); !ok || key != rules.SlotKey(j.Starter) {
+		t.Errorf("a process that is not answered: %+v, %v", key, ok)
+	}
 }
 
 // TestBookings: a job on a shared GPU has its budget's part of it, jobs on one that the site divides

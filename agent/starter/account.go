@@ -2,6 +2,7 @@ package starter
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -28,11 +29,12 @@ type Origin struct {
 	Began uint64
 }
 
-// OriginOf is not known of a process that has ended.
+// OriginOf is not known of a process that has ended. One that the kernel does not answer (process.ErrHeld) counts as
+// one that began long ago.
 func (n Node) OriginOf(pid int) Origin {
-	p, errStat := n.Stat(pid)
+	p, no := n.Stat(pid)
 	uids, err := n.UIDs(pid)
-	return Origin{Account{UID: uids.Real, Known: err == nil && errStat == nil}, p.Started}
+	return Origin{Account{UID: uids.Real, Known: err == nil && (no == nil || errors.Is(no, process.ErrHeld))}, p.Started}
 }
 
 // Before says that a process is of another account than a starter's job and began before the

@@ -1,9 +1,12 @@
 package starter
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -64,5 +67,26 @@ func TestStarterThatEndsMeanwhile(t *testing.T) {
 		if (err != nil) != startd || len(found) != 1 || found[0] != other {
 			t.Errorf("its startd ended: %t; %v, and %+v is found", startd, err, found)
 		}
+	}
+}
+
+// TestProcessesThatAreNotAnswered: a user's process that the kernel does not answer (process.ErrHeld) is neither a
+// starter nor a startd. One of root's may be.
+func TestProcessesThatAreNotAnswered(t *testing.T) {
+	f := newFakeProc(t)
+	s := f.starter(100, "slot1_1")
+	f.Add(proctree.Process{PID: 300, Parent: 1, Comm: "x", UID: 1000})
+	f.Hold(300, "stat")
+	daemons, err := f.fs().startds()
+	if found, no := (&Arrivals{}).New(f.fs(), time.Now()); !slices.Equal(found, []Starter{s}) || err != nil || no != nil || len(daemons) != 1 {
+		t.Errorf("starters %v, %v; startds %v, %v", found, no, daemons, err)
+	}
+	if o := f.fs().OriginOf(300); !o.Before(s, Account{1001, true}) || o.Before(s, Account{1000, true}) {
+		t.Errorf("it is of the slot's next job: %+v", o)
+	}
+	f.Add(proctree.Process{PID: 301, Parent: 1, Comm: "x"})
+	f.Hold(301, "stat")
+	if found, no := (&Arrivals{}).New(f.fs(), time.Now()); !errors.Is(no, process.ErrHeld) || len(found) != 1 {
+		t.Errorf("beside one of root's: %v, %v", found, no)
 	}
 }

@@ -1,6 +1,7 @@
 package starter
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -11,7 +12,11 @@ import (
 func (n Node) startds() (found []int, err error) {
 	pids, err := n.PIDs()
 	for _, pid := range pids {
-		if _, err := n.daemon(pid, startdProgram); err != nil || !n.SameNamespace(pid) {
+		_, no := n.daemon(pid, startdProgram)
+		if errors.Is(no, process.ErrHeld) {
+			err = no
+		}
+		if no != nil || !n.SameNamespace(pid) {
 			continue
 		}
 		if _, err := n.starterAbove(pid); err != nil { // else it is a pilot's

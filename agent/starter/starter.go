@@ -109,16 +109,7 @@ func (n Node) belowStartd(pid int) bool {
 // ancestry is a process with those above it, the process first, without PID 1 and
 // at most maxAncestors of them.
 func (n Node) ancestry(pid int) ([]process.Stat, error) {
-	var line []process.Stat
-	for len(line) < maxAncestors && (pid > 1 || len(line) == 0) {
-		p, err := n.Stat(pid)
-		if err != nil {
-			return nil, fmt.Errorf("walk up from the caller: %w", err)
-		}
-		line = append(line, p)
-		pid = p.Parent
-	}
-	return line, nil
+	return process.Line(n.FS, pid, maxAncestors)
 }
 
 // HTCondor's programs, by the names of their files.
@@ -138,6 +129,9 @@ var errNoDaemon = errors.New("not a program of HTCondor's")
 // because the other facts cost more.
 func (n Node) daemon(pid int, among ...string) (program string, err error) {
 	exe, err := n.Exe(pid)
+	if errors.Is(err, process.ErrHeld) && n.unlessNone(pid, err) != nil {
+		return "", err
+	}
 	if program = path.Base(exe); err != nil || !slices.Contains(among, program) {
 		return "", errNoDaemon // kernel threads have no file
 	}

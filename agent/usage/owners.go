@@ -141,6 +141,7 @@ func (o *owners) holds(slot SlotKey) bool {
 func (o *owners) before(id process.ID) (of owned, known bool) {
 	was := o.known[id]
 	switch {
+	case id.Started == 0: // the next one that the kernel does not answer may have the same PID
 	case was.owner == OwnerSlot && o.holds(was.slot), was.owner == OwnerServer && o.site.Server(id.PID, id.Started):
 		return was, true
 	case was.owner == OwnerNone:

@@ -1,7 +1,9 @@
 package usage
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -333,5 +335,38 @@ func TestListedAfterItsEnd(t *testing.T) {
 	n.process(t, slot1.Starter, 7)
 	if p := look(100)[0]; p.OfSlot() || !p.Unclear() {
 		t.Errorf("after the job's end: %+v", p)
+	}
+}
+
+// TestOwnerOfWhatIsNotAnswered: a process that the kernel does not answer (process.ErrHeld) is asked for by its PID, in
+// each round: the next one may have the same PID.
+func TestOwnerOfWhatIsNotAnswered(t *testing.T) {
+	n := newNode(t)
+	n.process(t, 300, 1)
+	n.slots[300] = slot1
+	file := filepath.Join(n.proc, "300/stat")
+	text, err := os.ReadFile(file)
+	if err = errors.Join(err, os.Remove(file), unix.Mkfifo(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	answer := func() {
+		if err := proctree.AnswerPipe(file, string(text)); err != nil {
+			t.Error(err)
+		}
+	}
+	defer answer()
+	n.readings = []gpu.Reading{reads(gpuA, on(300, gib))}
+	s := n.sampler()
+	s.Pace(time.Second, time.Minute)
+	for _, slot := range []SlotKey{slot1, slot2, {}} {
+		owner := OwnerSlot
+		if n.slots[300] = slot; slot == (SlotKey{}) {
+			delete(n.slots, 300)
+			owner = OwnerNone
+		}
+		d, _ := n.round(t, s).Device(wholeA)
+		if p := d.Processes.Value[0]; p.Owner != owner || p.Slot != slot || p.Started != 0 {
+			t.Errorf("%+v, want it to be of %v", p, slot)
+		}
 	}
 }

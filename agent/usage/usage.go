@@ -67,7 +67,7 @@ type Source interface {
 type Process struct {
 	gpu.DeviceProcess
 	// Started is its start time in clock ticks since boot; 0 if it has ended
-	// since the GPU listed it.
+	// since the GPU listed it, or if the kernel does not say (process.ErrHeld).
 	Started uint64
 	// Owner says whose it is.
 	Owner Owner

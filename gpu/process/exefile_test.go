@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,11 +17,41 @@ import (
 )
 
 // fuse is a file system of one program, /p, for the kernel's FUSE. Once it is deaf it
-// answers no question for attributes.
+// answers no question for attributes, with noFlush no close, and silent it answers nothing.
 type fuse struct {
-	fd      int
-	program []byte
-	deaf    atomic.Bool
+	dir                   string
+	fd                    int
+	program               []byte
+	deaf, noFlush, silent atomic.Bool
+	// flush has a close that is not answered.
+	flush chan struct{}
+	// end ends all waits for it, which no signal can.
+	end func()
+}
+
+// mountFUSE makes it, until the test ends.
+func mountFUSE(t *testing.T, dir string, program []byte) *fuse {
+	t.Helper()
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("no FUSE here: %v", err)
+	}
+	f := &fuse{dir: dir, fd: fd, program: program, flush: make(chan struct{}, 1)}
+	if err := unix.Mount("fuse", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
+		unix.Close(fd)
+		t.Skipf("no FUSE may be mounted here: %v", err)
+	}
+	f.end = sync.OnceFunc(func() {
+		if unix.Unmount(dir, unix.MNT_FORCE) == nil { // which ends what waits, in any case
+			return
+		}
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	go f.serve()
+	t.Cleanup(f.end)
+	return f
 }
 
 // The requests that are answered; linux/fuse.h.
@@ -78,7 +109,16 @@ func (f *fuse) answer(op uint32, node uint64, in []byte) (out any, errno int32, 
 		at, size := binary.NativeEndian.Uint64(in[8:]), uint64(binary.NativeEndian.Uint32(in[16:]))
 		from := min(at, uint64(len(f.program)))
 		return f.program[from:min(from+size, uint64(len(f.program)))], 0, true
-	case fuseRelease, fuseFlush:
+	case fuseFlush:
+		if f.noFlush.Load() {
+			select {
+			case f.flush <- struct{}{}:
+			default:
+			}
+			return nil, 0, false
+		}
+		return nil, 0, true
+	case fuseRelease:
 		return nil, 0, true
 	case fuseForget:
 		return nil, 0, false
@@ -97,6 +137,9 @@ func (f *fuse) serve() {
 			return // it is closed
 		}
 		in := buffer[:n]
+		if f.silent.Load() {
+			continue
+		}
 		out, errno, ok := f.answer(binary.NativeEndian.Uint32(in[4:]), binary.NativeEndian.Uint64(in[16:]), in[40:])
 		if !ok {
 			continue
@@ -119,23 +162,8 @@ func TestExeFileOfAFileSystemThatDoesNotAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Skipf("no FUSE here: %v", err)
-	}
-	f := &fuse{fd: fd, program: program}
 	dir := t.TempDir()
-	if err := unix.Mount("fuse", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
-		unix.Close(fd)
-		t.Skipf("no FUSE may be mounted here: %v", err)
-	}
-	go f.serve()
-	t.Cleanup(func() {
-		f.deaf.Store(false)
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	f := mountFUSE(t, dir, program)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "p"), "3600")
 	open, err := os.Open(cmd.Path)
 	if err != nil {
@@ -166,6 +194,6 @@ func TestExeFileOfAFileSystemThatDoesNotAnswer(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Error("the file system that does not answer was waited for")
-		unix.Close(fd) // ends the wait, which no signal can
+		f.end()
 	}
 }

@@ -35,7 +35,9 @@ func kcmp(a, b, kind, fdA, fdB int) (same bool, err error) {
 // SameFile says whether two descriptors are of one open file (an open file description, see open(2)): what
 // fork, dup and sockets pass on. A file that was closed meanwhile is no other's. With an error it is not known.
 func SameFile(a, b Handle) (bool, error) {
-	same, err := kcmp(a.Thread, b.Thread, kcmpFile, a.FD, b.FD)
+	same, err := answered(FS{}, a.Thread, func(*question) (bool, error) {
+		return kcmp(a.Thread, b.Thread, kcmpFile, a.FD, b.FD)
+	})
 	if errors.Is(err, unix.EBADF) || Gone(err) {
 		err = nil
 	}
@@ -50,22 +52,45 @@ var ErrManyFiles = errors.New("it has more open files or threads than are looked
 // The file system is not asked, as with ExeFile; one that does not say anything holds no device. With an error the
 // process may have more.
 func Opens(fs FS, pid, most int, fits func(File) bool) (devices []uint64, looked int, err error) {
-	_, looked, err = HandlesOf(fs, pid, most, func(f File) bool {
-		if fits(f) && !slices.Contains(devices, f.Device) {
-			devices = append(devices, f.Device)
+	l, err := lookAt(fs, pid, most, func(l *look, _ Handle, f File) {
+		if fits(f) && !slices.Contains(l.devices, f.Device) {
+			l.devices = append(l.devices, f.Device)
 		}
-		return false // a process may have very many of them
 	})
-	return devices, looked, err
+	return l.devices, l.looked, err
 }
 
 // HandlesOf are the descriptors of a process that are wanted, among so many files of it, and how many were
 // looked at. Threads may have tables of their own (CLONE_FILES): each is compared with the tables that are known, and
-// a comparison counts as a file. With an error it may have more.
+// a comparison counts as a file. With an error it may have more. As with Opens, the function that says what is wanted
+// must not change anything: it runs on when the look does not end (ErrHeld).
 func HandlesOf(fs FS, pid, most int, want func(File) bool) (found []Handle, looked int, err error) {
+	l, err := lookAt(fs, pid, most, func(l *look, h Handle, f File) {
+		if want(f) {
+			l.found = append(l.found, h)
+		}
+	})
+	return l.found, l.looked, err
+}
+
+// look is what a look at the files of a process found. A process may have very many that are wanted.
+type look struct {
+	found   []Handle
+	devices []uint64
+	looked  int
+}
+
+func lookAt(fs FS, pid, most int, take func(*look, Handle, File)) (look, error) {
+	return answered(fs, pid, func(q *question) (l look, err error) {
+		err = l.at(fs, pid, most, q.step, take)
+		return l, err
+	})
+}
+
+func (l *look) at(fs FS, pid, most int, step func(), take func(*look, Handle, File)) error {
 	names, err := firstNames(fs.Path(pid, "task"), most)
 	if Gone(err) {
-		return nil, 0, nil
+		return nil
 	}
 	var tables []int
 	for _, name := range names {
@@ -73,48 +98,50 @@ func HandlesOf(fs FS, pid, most int, want func(File) bool) (found []Handle, look
 		if err != nil || no != nil {
 			break
 		}
-		if looked += len(tables); looked >= most {
-			return found, most, ErrManyFiles
+		if l.looked += len(tables); l.looked >= most {
+			l.looked = most
+			return ErrManyFiles
 		}
-		if hasTable(tables, thread) {
+		if hasTable(tables, thread, step) {
 			continue
 		}
+		step()
 		if _, err := kcmp(thread, thread, kcmpFiles, 0, 0); err == nil {
 			tables = append(tables, thread)
 		}
-		var its []Handle
-		var n int
-		its, n, err = handlesIn(fs.Path(pid, "task/"+name), thread, most-looked, want)
-		found, looked = append(found, its...), looked+n
+		err = l.in(fs.Path(pid, "task/"+name), thread, most, step, take)
 	}
 	if err == nil && len(names) == most {
 		err = ErrManyFiles
 	}
-	return found, looked, err
+	return err
 }
 
 // hasTable says whether a thread has the table of one of the others. One that has ended has none. Where the kernel does
 // not say, it may have its own: then the same files are looked at again.
-func hasTable(others []int, thread int) bool {
+func hasTable(others []int, thread int, step func()) bool {
 	return slices.ContainsFunc(others, func(other int) bool {
+		step()
 		same, err := kcmp(thread, other, kcmpFiles, 0, 0)
 		return same && err == nil
 	})
 }
 
-// handlesIn are those of one thread.
-func handlesIn(dir string, thread, most int, want func(File) bool) (found []Handle, looked int, err error) {
+// in looks at the files of one thread.
+func (l *look) in(dir string, thread, most int, step func(), take func(*look, Handle, File)) error {
 	d, err := os.Open(dir + "/fd")
 	for err == nil {
+		step()
 		var names []string
-		if names, err = d.Readdirnames(256); looked+len(names) > most {
-			names, err = names[:most-looked], ErrManyFiles
+		if names, err = d.Readdirnames(256); l.looked+len(names) > most {
+			names, err = names[:most-l.looked], ErrManyFiles
 		}
-		looked += len(names)
+		l.looked += len(names)
 		for _, name := range names {
+			step()
 			f, no := statFile(dir + "/fd/" + name)
-			if fd, bad := strconv.Atoi(name); no == nil && bad == nil && want(f) {
-				found = append(found, Handle{thread, fd, f.Device})
+			if fd, bad := strconv.Atoi(name); no == nil && bad == nil {
+				take(l, Handle{thread, fd, f.Device}, f)
 			}
 		}
 	}
@@ -122,5 +149,5 @@ func handlesIn(dir string, thread, most int, want func(File) bool) (found []Hand
 	if Gone(err) || errors.Is(err, io.EOF) {
 		err = nil // of a thread that has ended there are none
 	}
-	return found, looked, err
+	return err
 }

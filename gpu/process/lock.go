@@ -99,9 +99,9 @@ func (fs FS) holder(pid int) Holder {
 	if s, err := fs.Stat(pid); err == nil {
 		h.State = s.State
 	}
-	tasks, _ := filepath.Glob(fs.Path(pid, "task/*/stat"))
+	tasks, _ := filepath.Glob(fs.Path(pid, "task/*"))
 	for _, task := range tasks {
-		if s, err := readStat(task); err == nil && s.State == 'D' {
+		if s, err := statOf(fs, pid, "task/"+filepath.Base(task)+"/stat"); err == nil && s.State == 'D' {
 			h.State = s.State
 		}
 	}

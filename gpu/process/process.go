@@ -9,6 +9,7 @@ package process
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -59,14 +60,36 @@ type FS struct {
 }
 
 // Path is the path of a file of a process, such as "exe".
-func (fs FS) Path(pid int, name string) string {
-	return fs.root() + "/" + strconv.Itoa(pid) + "/" + name
-}
+func (fs FS) Path(pid int, name string) string { return dirOf(fs, pid) + "/" + name }
+
+func dirOf(fs FS, pid int) string { return fs.root() + "/" + strconv.Itoa(pid) }
 
 func (fs FS) root() string { return cmp.Or(fs.Root, "/proc") }
 
 // Stat reads /proc/<pid>/stat.
-func (fs FS) Stat(pid int) (Stat, error) { return readStat(fs.Path(pid, "stat")) }
+func (fs FS) Stat(pid int) (Stat, error) { return statOf(fs, pid, "stat") }
+
+// Line is a process with those above it, the process first, without PID 1 and so many at most.
+func Line(fs FS, pid, most int) ([]Stat, error) {
+	return answered(fs, pid, func(q *question) (line []Stat, err error) {
+		for len(line) < most && (pid > 1 || len(line) == 0) {
+			if err := q.next(pid); err != nil {
+				return nil, err
+			}
+			s, err := readStat(fs.Path(pid, "stat"))
+			if err != nil {
+				return nil, fmt.Errorf("walk up from a process: %w", err)
+			}
+			line, pid = append(line, s), s.Parent
+		}
+		return line, nil
+	})
+}
+
+// statOf reads that of a process, or of one of its threads.
+func statOf(fs FS, pid int, name string) (Stat, error) {
+	return answered(fs, pid, func(*question) (Stat, error) { return readStat(fs.Path(pid, name)) })
+}
 
 func readStat(path string) (Stat, error) {
 	var line [1024]byte // what is read of it takes less than half
@@ -128,11 +151,11 @@ func uninterrupted(call func() (int, error)) (n int, err error) {
 func Gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }
 
 // Runs says whether this very process may still run: where /proc cannot be read, it may. What a
-// process holds is taken from it only when this is false.
+// process holds is taken from it only when this is false. Of one with ErrHeld the PID is all that can be known.
 func (fs FS) Runs(id ID) bool {
 	s, err := fs.Stat(id.PID)
 	if err != nil {
-		return id.Started != 0 && !Gone(err)
+		return !Gone(err) && (id.Started != 0 || errors.Is(err, ErrHeld))
 	}
 	return s.Shows(id)
 }
@@ -141,13 +164,23 @@ func (fs FS) Runs(id ID) bool {
 // leaves its children to another: who walks up from a process asks this at the end, and
 // knows then that each PID was that parent's while it was looked at.
 func (fs FS) Unchanged(line []Stat) bool {
-	for _, was := range line {
-		now, _ := fs.Stat(was.PID) // shows none where it cannot be read
-		if !now.Shows(was.ID) || now.Parent != was.Parent {
-			return false
-		}
+	if len(line) == 0 {
+		return true
 	}
-	return true
+	line = slices.Clone(line) // who asks may go on without an answer
+	same, _ := answered(fs, line[0].PID, func(q *question) (bool, error) {
+		for _, was := range line {
+			if err := q.next(was.PID); err != nil {
+				return false, err
+			}
+			now, _ := readStat(fs.Path(was.PID, "stat")) // shows none where it cannot be read
+			if !now.Shows(was.ID) || now.Parent != was.Parent {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	return same
 }
 
 // StartedBy says whether a process was started by one that is fit, and still has it as its
@@ -175,8 +208,12 @@ type UIDs struct {
 // UIDs reads the accounts of a process from /proc/<pid>/status. The owner of its files in
 // /proc would be root where it may not be traced, which any process can bring about.
 func (fs FS) UIDs(pid int) (UIDs, error) {
+	return inStatus(&ofProcess, fs, pid, readUIDs)
+}
+
+func readUIDs(path string) (UIDs, error) {
 	var status [1024]byte // the accounts stand before the groups, which may be thousands
-	n, err := readBegin(fs.Path(pid, "status"), status[:])
+	n, err := readBegin(path, status[:])
 	if err != nil {
 		return UIDs{}, err
 	}
@@ -185,19 +222,25 @@ func (fs FS) UIDs(pid int) (UIDs, error) {
 
 // GID is the real group of a process: that of who started it.
 func (fs FS) GID(pid int) (uint32, error) {
-	b, err := os.ReadFile(fs.Path(pid, "status"))
-	if err != nil {
-		return 0, err
-	}
-	ids, err := parseIDs(b, "Gid:")
-	return ids[0], err
+	return inStatus(&ofProcess, fs, pid, func(path string) (uint32, error) {
+		b, err := readAll(path)
+		if err != nil {
+			return 0, err
+		}
+		ids, err := parseIDs(b, "Gid:")
+		return ids[0], err
+	})
 }
 
 // Exe is the path of the program that runs. An upgrade under a running program adds
 // " (deleted)" to it, which is taken off.
 func (fs FS) Exe(pid int) (string, error) {
-	s, err := os.Readlink(fs.Path(pid, "exe"))
+	s, err := readlink(fs, pid, "exe")
 	return strings.TrimSuffix(s, " (deleted)"), err
+}
+
+func readlink(fs FS, pid int, name string) (string, error) {
+	return answered(fs, pid, func(*question) (string, error) { return os.Readlink(fs.Path(pid, name)) })
 }
 
 // File is what the kernel knows of a file.
@@ -214,7 +257,9 @@ func (f File) is(o File) bool { return f.Dev == o.Dev && f.Inode == o.Inode }
 // ExeFile is the file of the program that runs, also of one that was deleted. The file system
 // is not asked: it may be the process's own (FUSE), and one that does not answer would hold
 // the caller for ever, without the way out of a signal.
-func (fs FS) ExeFile(pid int) (File, error) { return statFile(fs.Path(pid, "exe")) }
+func (fs FS) ExeFile(pid int) (File, error) {
+	return answered(fs, pid, func(*question) (File, error) { return statFile(fs.Path(pid, "exe")) })
+}
 
 // statFile is the file that a link of /proc leads to; its file system is not asked.
 func statFile(link string) (File, error) {
@@ -240,7 +285,7 @@ func (fs FS) Environ(pid int) ([]string, error) { return fs.list(pid, "environ")
 
 // list reads a file of texts that each end with a zero byte.
 func (fs FS) list(pid int, name string) ([]string, error) {
-	b, err := readAll(fs.Path(pid, name))
+	b, err := answered(fs, pid, func(*question) ([]byte, error) { return readAll(fs.Path(pid, name)) })
 	if err != nil || len(b) == 0 {
 		return nil, err
 	}
@@ -257,7 +302,7 @@ func (fs FS) SameUsers(pid int) bool { return fs.sameNamespace(pid, "user") }
 
 func (fs FS) sameNamespace(pid int, kind string) bool {
 	own, errOwn := os.Readlink(fs.root() + "/self/ns/" + kind)
-	its, err := os.Readlink(fs.Path(pid, "ns/"+kind))
+	its, err := readlink(fs, pid, "ns/"+kind)
 	return errOwn != nil || err == nil && own == its
 }
 

@@ -1,6 +1,8 @@
 package process
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -34,12 +36,16 @@ func (r *Running) Find(pid int) (id ID, ok bool) {
 	return f.ID, ok
 }
 
-// Now is the process that has a PID, if one runs. One that is not followed is read from /proc, and then followed.
+// Now is the process that has a PID, if one runs. One that is not followed is read from /proc, and then followed. Of
+// one that the kernel does not answer (ErrHeld) the start is not known.
 func (r *Running) Now(pid int) (id ID, ok bool) {
 	if id, ok = r.Find(pid); ok {
 		return id, true
 	}
 	now, err := r.fs.Stat(pid)
+	if errors.Is(err, ErrHeld) {
+		return ID{PID: pid}, true
+	}
 	if err != nil || now.Ended() {
 		return ID{}, false
 	}

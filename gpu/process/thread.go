@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,14 +21,14 @@ var ErrDeadThreads = fmt.Errorf("none of its first %d threads runs", mostDead)
 // cgroup of version 2 that it died in while the process is moved to another. Of a process
 // that has ended, or of none, it is that of the process. With an error it is not known.
 func (fs FS) thread(pid int) (string, error) {
-	dir := fs.root() + "/" + strconv.Itoa(pid)
+	dir := dirOf(fs, pid)
 	if s, _ := fs.Stat(pid); s.State != 'Z' || s.Ended() { // also where it cannot be read
 		return dir, nil
 	}
 	tasks, err := firstNames(dir+"/task", mostDead)
 	for _, name := range tasks {
 		task := dir + "/task/" + name
-		if s, err := readStat(task + "/stat"); err == nil && s.State != 'Z' && s.State != 'X' && s.State != 'x' {
+		if s, err := statOf(fs, pid, "task/"+name+"/stat"); err == nil && s.State != 'Z' && s.State != 'X' && s.State != 'x' {
 			return task, nil
 		}
 	}
@@ -97,4 +96,20 @@ func (fs FS) Cgroup(pid int) ([]byte, error) {
 		}
 	}
 	return nil, err // with version 1 a dead thread is shown in the root
+}
+
+// mostStacks bounds the threads of a process whose waits are read.
+const mostStacks = 256
+
+// Stacks are the kernel's functions in which the threads of a process are (proc(5), stack), as far as they can be read.
+func Stacks(fs FS, pid int) ([]byte, error) {
+	return answered(fs, pid, func(q *question) (all []byte, err error) {
+		threads, err := firstNames(fs.Path(pid, "task"), mostStacks)
+		for _, thread := range threads {
+			q.step()
+			its, _ := readAll(fs.Path(pid, "task/"+thread+"/stack")) // one that has ended has none
+			all = append(all, its...)
+		}
+		return all, err
+	})
 }
