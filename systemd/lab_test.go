@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +127,14 @@ func (l lab) wait(ctx context.Context, what string, cond func() bool) {
 	if err := l.Wait(ctx, what, cond); err != nil {
 		l.t.Fatal(err)
 	}
+}
+
+// set makes control daemons the wanted ones. A slow machine may need more than one round of gpuslotd's for that.
+func (l lab) set(ctx context.Context, gpus ...gpu.UUID) {
+	l.t.Helper()
+	l.wait(ctx, "control daemons have their limits", func() bool {
+		return !slices.ContainsFunc(l.tell("set", 0, gpus...).Results, func(r result) bool { return r.Err != "<nil>" || r.PID == 0 })
+	})
 }
 
 func (l lab) show(ctx context.Context, unit, property string) string {
