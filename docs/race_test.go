@@ -38,7 +38,9 @@ func TestPurePackages(t *testing.T) {
 	}
 	for source, want := range map[string]string{
 		"package p\nfunc f() { go f() }":                             "it starts a goroutine",
-		"package p\nimport \"sync\"\nvar w sync.WaitGroup":           "it imports sync",
+		"package p\nimport \"sync\"\nvar w sync.WaitGroup":           "it uses sync.WaitGroup",
+		"package p\nimport \"sync\"\nvar f = sync.OnceValue(g)":      "",
+		"package p\nimport \"sync/atomic\"\nvar n atomic.Int64":      "it imports sync/atomic",
 		"package p\nimport \"os/exec\"\nfunc f() { exec.Command() }": "",
 	} {
 		if got := shares(t, "p.go", source); got != want {
@@ -55,13 +57,18 @@ func shares(t *testing.T, name string, source any) (why string) {
 		t.Fatal(err)
 	}
 	for _, i := range file.Imports {
-		if path := strings.Trim(i.Path.Value, `"`); path == "sync" || path == "sync/atomic" || path == "golang.org/x/sync/errgroup" {
+		if path := strings.Trim(i.Path.Value, `"`); path == "sync/atomic" || path == "golang.org/x/sync/errgroup" {
 			why = "it imports " + path
 		}
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		if _, ok := n.(*ast.GoStmt); ok {
+		switch n := n.(type) {
+		case *ast.GoStmt:
 			why = "it starts a goroutine"
+		case *ast.SelectorExpr: // what is made once, and not changed, may be shared
+			if x, ok := n.X.(*ast.Ident); ok && x.Name == "sync" && !strings.HasPrefix(n.Sel.Name, "OnceValue") {
+				why = "it uses sync." + n.Sel.Name
+			}
 		}
 		return true
 	})
