@@ -1,8 +1,9 @@
 // Package process reads what the kernel says of one process: proc(5).
 //
 // Start at FS, a view of /proc, and at its Stat. An ID names one process for good, which a
-// PID alone does not. LockHolder finds the process that holds a file's lock. What the facts
-// mean, such as whose job a process is of, is decided by those who ask. A program that reads
+// PID alone does not. No read waits without end: ErrHeld says that the kernel does not answer.
+// LockHolder finds the process that holds a file's lock. What the facts mean, such as whose job
+// a process is of, is decided by those who ask. A program that reads
 // /proc/self, or a file that no other package needs (limits, signal masks), does that by itself.
 package process
 
@@ -274,13 +275,12 @@ func statFile(link string) (File, error) {
 }
 
 // Args are the program's arguments, its name first. A process may write others there, and may
-// hold the caller as with Environ.
-// One that has ended, and a thread of the kernel, has none.
+// bring about ErrHeld as with Environ. One that has ended, and a thread of the kernel, has none.
 func (fs FS) Args(pid int) ([]string, error) { return fs.list(pid, "cmdline") }
 
 // Environ is the environment that the program was started with, unless it wrote another
-// there. It is memory of the process: pages of a file system that does not answer (FUSE) hold
-// the caller for ever. Ask it of processes of trusted accounts only.
+// there. It is memory of the process: pages of a file system that does not answer (FUSE) are
+// ErrHeld. Ask it of processes of trusted accounts only.
 func (fs FS) Environ(pid int) ([]string, error) { return fs.list(pid, "environ") }
 
 // list reads a file of texts that each end with a zero byte.
