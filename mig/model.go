@@ -36,8 +36,7 @@ type model struct {
 	}
 }
 
-// models are those of the tables, read once: a plan asks for each GPU. Nobody may change them.
-var models = sync.OnceValues(func() ([]model, error) {
+var models = sync.OnceValues(func() ([]model, error) { // a plan asks for each GPU; nobody changes them
 	var f struct{ Models []model }
 	if err := json.Unmarshal(profilesFile, &f); err != nil {
 		return nil, fmt.Errorf("the tables of MIG profiles in this program: %w", err)
@@ -45,8 +44,7 @@ var models = sync.OnceValues(func() ([]model, error) {
 	return f.Models, nil
 })
 
-// ErrUnpublished says that a model's profile ids and placements are not
-// published: only its driver can tell its layouts.
+// ErrUnpublished says that a model's profile ids and placements are not published: its driver alone tells its layouts.
 var ErrUnpublished = errors.New("its MIG placements are not published; plan on a node that has one")
 
 // Models are the keys of the models whose layouts are published ("A100-40GB").
@@ -177,7 +175,7 @@ func (m model) chip(driver int) gpu.Chip {
 		if driver != 0 && driver < p.MinDriver {
 			continue
 		}
-		q := gpu.Profile{Name: p.Name, ID: orZero(p.ID), Slices: p.Slices, Starts: slices.Clone(p.Starts), Size: p.Size, Max: p.Max,
+		q := gpu.Profile{Name: p.Name, ID: orZero(p.ID), Slices: p.Slices, Starts: p.Starts, Size: p.Size, Max: p.Max,
 			Multiprocessors: orZero(p.Multiprocessors), Memory: orZero(p.Memory),
 			Engines: gpu.Engines{Decoders: p.Engines[0], Encoders: p.Engines[1], JPEG: p.Engines[2], OFA: p.Engines[3]}}
 		switch q.Slices {

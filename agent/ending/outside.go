@@ -75,8 +75,12 @@ func (e *Ender) evict(u gpu.UUID) error {
 			return errors.Join(err, errors.New("not all processes were looked at in time"))
 		}
 		p, no := e.Processes.Stat(pid)
-		if no != nil || !e.ofUser(pid) {
-			continue // it has ended, or is none of these
+		if process.Gone(no) || !e.ofUser(pid) {
+			continue
+		}
+		if no != nil {
+			err = cmp.Or(err, no) // it may have one open
+			continue
 		}
 		has, _, no := process.Opens(e.Proc, pid, mostOpen, fits)
 		if len(has) > 0 {

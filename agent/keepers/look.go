@@ -100,8 +100,7 @@ func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 		l := k.outside(err)
 		var out Held
 		for _, pid := range all {
-			s, gone := l.Stat(pid)
-			if l.missed(gone) || slices.Contains(spared, s.ID) || slices.Contains(spared, process.ID{PID: pid}) {
+			if slices.Contains(spared, process.ID{PID: pid}) {
 				continue
 			}
 			users := starter.Users{Node: k.Node}
@@ -111,6 +110,10 @@ func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 			_, err := k.Cgroup(pid)
 			if hides := errors.Is(err, unix.ENAMETOOLONG) || errors.Is(err, process.ErrDeadThreads); !hides && l.missed(err) ||
 				!users.OfUser(pid) {
+				continue
+			}
+			s, gone := l.Stat(pid) // last: a job can have the kernel take long over it
+			if l.missed(gone) || slices.Contains(spared, s.ID) {
 				continue
 			}
 			if l.holds(pid) && l.Runs(s.ID) {

@@ -98,22 +98,22 @@ type ofProcess struct {
 	slot string
 }
 
-// accounts reads the accounts and places of all processes, except the places of root's. Before Linux 6.8 any job can
-// let the kernel take long to say where a process is. So those of one account wait for no other's, and what is
-// not known in time has no place.
+// accounts reads the accounts and places of all processes, except the places of root's. A job can have the kernel take
+// long over both. So those of one account wait for no other's place, and what is not read in time is left out.
 func (n Node) accounts() ofNode {
 	all, wanted := ofNode{}, map[string][]process.ID{}
 	pids, _ := n.PIDs() // of those that are not listed nothing is known
 	one := n
 	one.Daemons = nil // what was kept may be older than one of the processes
 	n.pass = sync.OnceValues(func() (deep.Looks, error) { return one.intoSlots(0) })
+	begin := time.Now()
 	for _, pid := range pids {
-		p, err := n.Stat(pid)
-		if err != nil || p.Ended() {
+		uids, err := n.UIDs(pid)
+		if err != nil || uids.Real != 0 && time.Since(begin) > placesWithin {
 			continue
 		}
-		uids, err := n.UIDs(pid)
-		if err != nil {
+		p, err := n.Stat(pid)
+		if err != nil || p.Ended() {
 			continue
 		}
 		if !n.SameUsers(pid) {

@@ -48,15 +48,18 @@ func (s *Arrivals) New(n Node, now time.Time) (found []Starter, err error) {
 
 // starterIn is the starter of this node's startd that a process is, if it is one, and says whether
 // that stays so: one that the startd has just forked still runs the startd's program. The error is that
-// of a process which could not be looked at.
+// of a process which could not be looked at. The account is first: the rest may take the kernel long (ErrHeld).
 func (n Node) starterIn(pid int) (s Starter, settled bool, err error) {
+	if a, err := (Users{n}).AccountOf(pid); err != nil || a.Known {
+		return s, err == nil, unlessGone(err)
+	}
 	p, err := n.Stat(pid)
 	if err != nil || p.Ended() {
-		return s, false, n.unlessNone(pid, err)
+		return s, false, unlessGone(err)
 	}
 	program, err := n.daemon(pid, starterProgram, startdProgram)
 	if err != nil || program != starterProgram {
-		return s, program != startdProgram, n.unlessNone(pid, err)
+		return s, program != startdProgram, unlessGone(err)
 	}
 	if !n.SameNamespace(pid) {
 		return s, true, nil // a container's is not this node's startd's
@@ -65,18 +68,14 @@ func (n Node) starterIn(pid int) (s Starter, settled bool, err error) {
 	case err == nil && s.PID == pid:
 		return s, true, nil
 	case n.Runs(p.ID):
-		return Starter{}, false, n.unlessNone(pid, err) // it is just being executed, a self-test, or a pilot's
+		return Starter{}, false, unlessGone(err) // it is just being executed, a self-test, or a pilot's
 	}
 	return Starter{}, false, nil // it has ended
 }
 
-// unlessNone is the error of a look at a process that may be a starter all the same. None of another account's is.
-func (n Node) unlessNone(pid int, err error) error {
-	if err == nil || process.Gone(err) ||
-		errors.Is(err, ErrNoSlot) || errors.Is(err, ErrSlotless) || errors.Is(err, errNoDaemon) {
-		return nil
-	}
-	if a, _ := (Users{n}).AccountOf(pid); a.Known && errors.Is(err, process.ErrHeld) {
+// unlessGone is the error of a look at a process that may be a starter all the same.
+func unlessGone(err error) error {
+	if process.Gone(err) || errors.Is(err, ErrNoSlot) || errors.Is(err, ErrSlotless) || errors.Is(err, errNoDaemon) {
 		return nil
 	}
 	return err

@@ -1,7 +1,7 @@
 package starter
 
 import (
-	"errors"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -12,11 +12,12 @@ import (
 func (n Node) startds() (found []int, err error) {
 	pids, err := n.PIDs()
 	for _, pid := range pids {
-		_, no := n.daemon(pid, startdProgram)
-		if errors.Is(no, process.ErrHeld) {
-			err = no
+		a, no := Users{n}.AccountOf(pid) // first: see starterIn
+		if no == nil && !a.Known {
+			_, no = n.daemon(pid, startdProgram)
 		}
-		if no != nil || !n.SameNamespace(pid) {
+		if a.Known || no != nil || !n.SameNamespace(pid) {
+			err = cmp.Or(err, unlessGone(no))
 			continue
 		}
 		if _, err := n.starterAbove(pid); err != nil { // else it is a pilot's

@@ -14,6 +14,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/room"
 	"github.com/gpuslot/gpuslot/condor/cgroup"
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // slotDepth is how far below the parent of its daemons' cgroup HTCondor makes those of slots.
@@ -78,7 +79,8 @@ func (n Node) intoSlots(pid int) (deep.Looks, error) {
 	if n.pass != nil {
 		return n.pass()
 	}
-	p, _ := n.Stat(pid) // one that has ended is in no slot
+	p, _ := n.Stat(pid)                // one that has ended is in no slot
+	n.FS = process.FS{Root: n.FS.Root} // the look may outlive the caller's reads
 	daemons, err := n.Daemons.For(p.Started, n.DaemonCgroups)
 	mount := cmp.Or(n.Mount, "/sys/fs/cgroup")
 	slots := slotCgroups(mount, daemons)

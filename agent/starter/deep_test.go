@@ -2,6 +2,7 @@ package starter
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -204,28 +205,35 @@ func TestDaemonsAreFoundOnce(t *testing.T) {
 	}
 }
 
-// TestAccountsLookOnce: the slots are looked into once for all processes of the node. During the look at
-// process 201, which waits at a pipe, the list that both are in becomes empty.
+// TestAccountsLookOnce: the slots are looked into once for all processes of the node, who may be asked for one after
+// the other. A pipe stands for the list that they are in, and answers once.
 func TestAccountsLookOnce(t *testing.T) {
 	n := deepNode(t)
-	until(t, func() bool {
-		list := filepath.Join(n.has(t, "slot1_2", "", "200\n201\n"), "cgroup.procs")
-		status := filepath.Join(n.Root, "201/status")
-		text, err := os.ReadFile(status)
-		if err := errors.Join(err, os.Remove(status), unix.Mkfifo(status, 0o600)); err != nil {
-			t.Fatal(err)
+	f := newFakeProc(t)
+	f.Root = n.Root
+	pids := ""
+	for pid := 200; pid < 240; pid++ {
+		f.deep(t, pid, 0)
+		pids += fmt.Sprintln(pid)
+	}
+	list := filepath.Join(n.has(t, "slot1_2", "", ""), "cgroup.procs")
+	if err := errors.Join(os.Remove(list), unix.Mkfifo(list, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // ends what waits for it
+		if f, err := os.OpenFile(list, os.O_RDWR, 0); err == nil {
+			_ = f.Close()
 		}
-		looked := make(chan ofNode)
-		go func() { looked <- n.accounts() }()
-		w, err := os.OpenFile(status, os.O_WRONLY, 0)
-		if err == nil {
-			_, err = w.Write(text)
-		}
-		err = errors.Join(err, os.WriteFile(list, nil, 0o600), os.Remove(status), os.WriteFile(status, text, 0o600), w.Close())
-		if err != nil {
-			t.Fatal(err)
-		}
-		all := <-looked
-		return all[200].slot == "slot1_2" && all[201].slot == "slot1_2"
 	})
+	answered := make(chan error, 1)
+	go func() { answered <- os.WriteFile(list, []byte(pids), 0) }()
+	all := n.accounts()
+	for pid := 200; pid < 240; pid++ {
+		if all[pid].slot != "slot1_2" {
+			t.Errorf("process %d: %+v", pid, all[pid])
+		}
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
 }

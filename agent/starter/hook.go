@@ -17,12 +17,20 @@ import (
 // without GPUs has none. A caller that is not the hook need not lie: a site's own hook
 // that calls ours is not the starter's child. The startd confirms what such a caller says.
 func (n Node) IsHook(c Caller, programs ...string) bool {
-	if !c.Hook || c.Starter.PID == 0 {
+	is, err := process.Together(n.FS, func(fs process.FS) (bool, error) {
+		n.FS, n.asker = fs, c.UID
+		return c.Hook && c.Starter.PID != 0 && n.isHook(c, programs), nil
+	})
+	return is && err == nil
+}
+
+func (n Node) isHook(c Caller, programs []string) bool {
+	p, err := n.Stat(c.PID)
+	if err != nil || p.Started != c.Started || p.Parent != c.Starter.PID {
 		return false
 	}
-	n.asker = c.UID
-	p, err := n.Stat(c.PID)
-	if err != nil || p.Started != c.Started || p.Parent != c.Starter.PID || !n.hasHook(c.Starter.PID) {
+	// The starter's arguments say whether its slot type has the hook.
+	if args, err := n.Args(c.Starter.PID); err != nil || !hookedArgs(args) {
 		return false
 	}
 	uids, err := n.UIDs(c.PID)
@@ -32,12 +40,6 @@ func (n Node) IsHook(c Caller, programs ...string) bool {
 	starter, err := n.UIDs(c.Starter.PID)
 	return err == nil && !n.jobBelow(c, starter, c.Starter.PID, 0) && n.executes(c.PID, programs) &&
 		n.Unchanged([]process.Stat{p}) // else another process has the PID
-}
-
-// hasHook reads from a starter's arguments whether its slot type has the hook.
-func (n Node) hasHook(starter int) bool {
-	args, err := n.Args(starter)
-	return err == nil && hookedArgs(args)
 }
 
 // executes says whether a process runs one of these very programs, which no job can write.

@@ -6,6 +6,8 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
 // Peer is the other end of a unix socket, as the kernel recorded it at connect.
@@ -76,26 +78,29 @@ func (n Node) IdentifyPeer(conn *net.UnixConn, p Peer) (Caller, error) {
 // the kernel gives none, another process may have the PID by now: it must at
 // least have the account that connected.
 func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
-	before, err := n.Stat(p.PID)
-	if err != nil {
-		return Caller{}, fmt.Errorf("the caller is gone: %w", err)
-	}
-	if before.Ended() || ended(pidfd) {
-		return Caller{}, errors.New("the caller has ended")
-	}
-	if pidfd == noHandle && !n.actsAs(p.PID, p.UID) {
-		return Caller{}, errors.New("the caller is gone: another account's process has its PID")
-	}
-	c, err := n.Identify(p.UID, p.PID)
-	if err != nil {
-		return c, err
-	}
-	c.Started = before.Started
-	c.Leaf.Left = c.Leaf.Left || Remade(n.Mount, c.Leaf.Path)
-	if now, _ := n.Stat(p.PID); ended(pidfd) || !now.Shows(before.ID) {
-		return c, errors.New("the caller ended while it was being identified")
-	}
-	return c, nil
+	return process.Together(n.FS, func(fs process.FS) (Caller, error) {
+		n.FS = fs
+		before, err := n.Stat(p.PID)
+		if err != nil {
+			return Caller{}, fmt.Errorf("the caller is gone: %w", err)
+		}
+		if before.Ended() || ended(pidfd) {
+			return Caller{}, errors.New("the caller has ended")
+		}
+		if pidfd == noHandle && !n.actsAs(p.PID, p.UID) {
+			return Caller{}, errors.New("the caller is gone: another account's process has its PID")
+		}
+		c, err := n.Identify(p.UID, p.PID)
+		if err != nil {
+			return c, err
+		}
+		c.Started = before.Started
+		c.Leaf.Left = c.Leaf.Left || Remade(n.Mount, c.Leaf.Path)
+		if now, _ := n.Stat(p.PID); ended(pidfd) || !now.Shows(before.ID) {
+			return c, errors.New("the caller ended while it was being identified")
+		}
+		return c, nil
+	})
 }
 
 // actsAs says whether a process has this effective uid, which is the one that a

@@ -63,7 +63,7 @@ const maxAncestors = 16
 // starterAbove finds the condor_starter above a process: the outermost one, because
 // what a job starts stands below the node's own, a pilot's HTCondor too.
 func (n Node) starterAbove(pid int) (Starter, error) {
-	line, err := n.ancestry(pid)
+	line, err := process.Line(n.FS, pid, maxAncestors)
 	if err != nil {
 		return Starter{}, err
 	}
@@ -91,7 +91,7 @@ func (n Node) belowStartd(pid int) bool {
 	if err != nil || slot != "" {
 		return false
 	}
-	line, err := n.ancestry(pid)
+	line, err := process.Line(n.FS, pid, maxAncestors)
 	if err != nil {
 		return false
 	}
@@ -104,12 +104,6 @@ func (n Node) belowStartd(pid int) bool {
 		startd = startd || err == nil && program == startdProgram
 	}
 	return startd && n.Unchanged(line)
-}
-
-// ancestry is a process with those above it, the process first, without PID 1 and
-// at most maxAncestors of them.
-func (n Node) ancestry(pid int) ([]process.Stat, error) {
-	return process.Line(n.FS, pid, maxAncestors)
 }
 
 // HTCondor's programs, by the names of their files.
@@ -125,11 +119,10 @@ var errNoDaemon = errors.New("not a program of HTCondor's")
 // daemon says which of HTCondor's programs a process runs as a daemon of this node.
 // Its account and the file of its program decide, because anybody can take a name:
 // the real uid is root's ("Uid: 0 <condor> 0 <condor>" on 25.14.1) or, in a personal
-// pool, the agent's own, and no other account can write the file. The name is looked at first,
-// because the other facts cost more.
+// pool, the agent's own, and no other account can write the file. The name costs least.
 func (n Node) daemon(pid int, among ...string) (program string, err error) {
 	exe, err := n.Exe(pid)
-	if errors.Is(err, process.ErrHeld) && n.unlessNone(pid, err) != nil {
+	if errors.Is(err, process.ErrHeld) {
 		return "", err
 	}
 	if program = path.Base(exe); err != nil || !slices.Contains(among, program) {

@@ -45,7 +45,7 @@ func (n Users) OfUser(pid int) bool {
 // transfer plugins run users' code there, below a starter. Nothing of HTCondor's own leaves its parents, or has more
 // than maxAncestors.
 func (n Users) left(pid int, cgroup string) bool {
-	line, err := n.ancestry(pid)
+	line, err := process.Line(n.FS, pid, maxAncestors)
 	if err != nil || cgroup == "" || cgroup == "/" {
 		return false
 	}

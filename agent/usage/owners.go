@@ -158,6 +158,9 @@ func (o *owners) find(id process.ID) owned {
 	if o.site.Server(id.PID, id.Started) {
 		return owned{owner: OwnerServer}
 	}
+	if id.Started == 0 {
+		return owned{owner: OwnerUnknown} // the kernel does not answer what it is (process.ErrHeld)
+	}
 	return owned{owner: OwnerNone}
 }
 

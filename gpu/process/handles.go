@@ -35,8 +35,16 @@ func kcmp(a, b, kind, fdA, fdB int) (same bool, err error) {
 // SameFile says whether two descriptors are of one open file (an open file description, see open(2)): what
 // fork, dup and sockets pass on. A file that was closed meanwhile is no other's. With an error it is not known.
 func SameFile(a, b Handle) (bool, error) {
-	same, err := answered(FS{}, a.Thread, func(*question) (bool, error) {
-		return kcmp(a.Thread, b.Thread, kcmpFile, a.FD, b.FD)
+	same, err := Together(FS{}, func(fs FS) (same bool, err error) {
+		for _, pair := range [][2]Handle{{a, a}, {b, b}, {a, b}} { // each first: one of them may hang in exec(2)
+			same, err = answered(fs, pair[1].Thread, func(func() error) (bool, error) {
+				return kcmp(pair[0].Thread, pair[1].Thread, kcmpFile, pair[0].FD, pair[1].FD)
+			})
+			if err != nil {
+				return false, err
+			}
+		}
+		return same, nil
 	})
 	if errors.Is(err, unix.EBADF) || Gone(err) {
 		err = nil
@@ -81,13 +89,13 @@ type look struct {
 }
 
 func lookAt(fs FS, pid, most int, take func(*look, Handle, File)) (look, error) {
-	return answered(fs, pid, func(q *question) (l look, err error) {
-		err = l.at(fs, pid, most, q.step, take)
+	return answered(fs, pid, func(step func() error) (l look, err error) {
+		err = l.at(fs, pid, most, step, take)
 		return l, err
 	})
 }
 
-func (l *look) at(fs FS, pid, most int, step func(), take func(*look, Handle, File)) error {
+func (l *look) at(fs FS, pid, most int, step func() error, take func(*look, Handle, File)) error {
 	names, err := firstNames(fs.Path(pid, "task"), most)
 	if Gone(err) {
 		return nil
@@ -105,7 +113,9 @@ func (l *look) at(fs FS, pid, most int, step func(), take func(*look, Handle, Fi
 		if hasTable(tables, thread, step) {
 			continue
 		}
-		step()
+		if err := step(); err != nil {
+			return err
+		}
 		if _, err := kcmp(thread, thread, kcmpFiles, 0, 0); err == nil {
 			tables = append(tables, thread)
 		}
@@ -119,26 +129,33 @@ func (l *look) at(fs FS, pid, most int, step func(), take func(*look, Handle, Fi
 
 // hasTable says whether a thread has the table of one of the others. One that has ended has none. Where the kernel does
 // not say, it may have its own: then the same files are looked at again.
-func hasTable(others []int, thread int, step func()) bool {
+func hasTable(others []int, thread int, step func() error) bool {
 	return slices.ContainsFunc(others, func(other int) bool {
-		step()
+		if step() != nil {
+			return false // the caller sees it at its next step
+		}
 		same, err := kcmp(thread, other, kcmpFiles, 0, 0)
 		return same && err == nil
 	})
 }
 
 // in looks at the files of one thread.
-func (l *look) in(dir string, thread, most int, step func(), take func(*look, Handle, File)) error {
+func (l *look) in(dir string, thread, most int, step func() error, take func(*look, Handle, File)) error {
 	d, err := os.Open(dir + "/fd")
 	for err == nil {
-		step()
+		if err = step(); err != nil {
+			break
+		}
 		var names []string
 		if names, err = d.Readdirnames(256); l.looked+len(names) > most {
 			names, err = names[:most-l.looked], ErrManyFiles
 		}
 		l.looked += len(names)
 		for _, name := range names {
-			step()
+			if no := step(); no != nil {
+				err = no
+				break
+			}
 			f, no := statFile(dir + "/fd/" + name)
 			if fd, bad := strconv.Atoi(name); no == nil && bad == nil {
 				take(l, Handle{thread, fd, f.Device}, f)

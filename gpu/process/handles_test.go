@@ -108,7 +108,7 @@ func TestHandlesOfAThread(t *testing.T) {
 		others []int
 		want   bool
 	}{{nil, false}, {[]int{os.Getpid()}, false}, {[]int{1 << 30}, false}, {[]int{1 << 30, os.Getpid(), found[0].Thread}, true}} {
-		if known := hasTable(c.others, found[0].Thread, func() {}); known != c.want {
+		if known := hasTable(c.others, found[0].Thread, func() error { return nil }); known != c.want {
 			t.Errorf("it has the table of one of %v: %t", c.others, known)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +16,12 @@ import (
 // heldTree is a /proc in which processes can be made that the kernel does not answer.
 type heldTree struct {
 	FS
-	t *testing.T
+	t    *testing.T
+	held map[int]bool
 }
 
 func newHeldTree(t *testing.T) heldTree {
-	h := heldTree{FS{Root: t.TempDir()}, t}
+	h := heldTree{FS{Root: t.TempDir()}, t, map[int]bool{}}
 	t.Cleanup(func() { h.none() })
 	return h
 }
@@ -31,7 +31,7 @@ func (h heldTree) add(pid int, uid uint32) {
 	err := os.MkdirAll(dirOf(h.FS, pid), 0o755)
 	for name, text := range map[string]string{
 		"stat":   fmt.Sprintf("%d (x) S 1 %d %d 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, pid, pid, pid),
-		"status": fmt.Sprintf("Name:\tx\nUid:\t%d\t%d\t%d\t%d\nGid:\t0\t0\t0\t0\n", uid, uid, uid, uid),
+		"status": fmt.Sprintf("Name:\tx\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\nGid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", uid),
 	} {
 		err = errors.Join(err, os.WriteFile(h.Path(pid, name), []byte(text), 0o644))
 	}
@@ -44,6 +44,7 @@ func (h heldTree) add(pid int, uid uint32) {
 func (h heldTree) hold(pid int, uid uint32) (answer func()) {
 	h.t.Helper()
 	h.add(pid, uid)
+	h.held[pid] = true
 	file := h.Path(pid, "stat")
 	text, err := os.ReadFile(file)
 	if err = errors.Join(err, os.Remove(file), unix.Mkfifo(file, 0o600)); err != nil {
@@ -64,22 +65,17 @@ func (h heldTree) hold(pid int, uid uint32) (answer func()) {
 	return answer
 }
 
-// threads are the reads without an answer.
-func threads() (n int) {
-	ofProcess.mu.Lock()
-	defer ofProcess.mu.Unlock()
-	for _, h := range ofProcess.held {
-		n += h.n
-	}
-	return n
-}
-
-// none waits until all reads have come back.
+// none waits until all reads have come back: other tests' processes are of the same accounts.
 func (h heldTree) none() {
 	h.t.Helper()
-	for late := time.Now().Add(5 * time.Minute); threads() > 0 || ofProcess.some.Load(); time.Sleep(time.Millisecond) {
-		if time.Now().After(late) {
-			h.t.Fatalf("%d reads are not answered", threads())
+	for pid := range h.held {
+		for late := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
+			if _, err := h.Stat(pid); !errors.Is(err, ErrHeld) {
+				break
+			}
+			if time.Now().After(late) {
+				h.t.Fatalf("process %d is not answered", pid)
+			}
 		}
 	}
 }
@@ -95,9 +91,6 @@ func TestHeld(t *testing.T) {
 		if !errors.Is(err, ErrHeld) || Gone(err) || !strings.Contains(err.Error(), "/300, of uid 1000: ") {
 			t.Fatal(err)
 		}
-	}
-	if n := threads(); n != 1 {
-		t.Errorf("%d threads wait", n)
 	}
 	if s, err := h.Stat(301); err != nil || s.PID != 301 {
 		t.Error(s, err)
@@ -156,55 +149,6 @@ func mustRead(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// TestHeldOfAnAccount: an account has so many threads at most. Nothing of it is known then, and others are answered.
-func TestHeldOfAnAccount(t *testing.T) {
-	h := newHeldTree(t)
-	for pid := 1000; pid < 1000+mostOfAccount; pid++ {
-		h.hold(pid, 1000)
-		if _, err := h.Stat(pid); !errors.Is(err, ErrHeld) {
-			t.Fatal(err)
-		}
-	}
-	h.hold(2000, 1000)
-	h.add(2001, 1000)
-	h.add(2002, 1001)
-	h.add(2003, 0)
-	for pid, held := range map[int]bool{2000: true, 2001: true, 2002: false, 2003: false} {
-		if _, err := h.Stat(pid); errors.Is(err, ErrHeld) != held {
-			t.Errorf("process %d: %v", pid, err)
-		}
-	}
-	if uids, err := h.UIDs(2001); err != nil || uids.Real != 1000 {
-		t.Error("whose it is is not known:", uids, err)
-	}
-	if n := threads(); n != mostOfAccount {
-		t.Errorf("%d threads wait", n)
-	}
-}
-
-// TestHeldOfAll: where all accounts have very many threads, root's processes are read alone.
-func TestHeldOfAll(t *testing.T) {
-	h := newHeldTree(t)
-	h.add(300, 1000)
-	h.add(301, 0)
-	r := reads{turns: make(chan struct{}, mostAtOnce), held: map[string]heldReads{}}
-	r.some.Store(true)
-	for i := range mostHeld - 1 {
-		r.held[strconv.Itoa(i)] = heldReads{uint32(1001 + i), 1}
-	}
-	admit := func(pid int) (time.Duration, error) { return (&question{reads: &r, fs: h.FS}).admit(pid) }
-	if within, err := admit(300); err != nil || within != nextWithin {
-		t.Error(within, err)
-	}
-	r.held["last"] = heldReads{1, 1}
-	if _, err := admit(300); !errors.Is(err, ErrHeld) {
-		t.Error(err)
-	}
-	if _, err := admit(301); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestHeldReads: no read of a process waits for one that is not answered.

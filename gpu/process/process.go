@@ -17,6 +17,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/reads"
 )
 
 // ID names one process for good: the kernel gives a PID again, but never with the same
@@ -58,6 +60,8 @@ func (s Stat) Shows(id ID) bool { return id.PID > 0 && s.ID == id && !s.Ended() 
 type FS struct {
 	// Root is /proc where empty; tests give a directory of their own.
 	Root string
+	// reads are the conversation that the reads belong to; nil gives each one of its own.
+	reads *reads.Conversation
 }
 
 // Path is the path of a file of a process, such as "exe".
@@ -72,12 +76,9 @@ func (fs FS) Stat(pid int) (Stat, error) { return statOf(fs, pid, "stat") }
 
 // Line is a process with those above it, the process first, without PID 1 and so many at most.
 func Line(fs FS, pid, most int) ([]Stat, error) {
-	return answered(fs, pid, func(q *question) (line []Stat, err error) {
+	return Together(fs, func(fs FS) (line []Stat, err error) {
 		for len(line) < most && (pid > 1 || len(line) == 0) {
-			if err := q.next(pid); err != nil {
-				return nil, err
-			}
-			s, err := readStat(fs.Path(pid, "stat"))
+			s, err := fs.Stat(pid)
 			if err != nil {
 				return nil, fmt.Errorf("walk up from a process: %w", err)
 			}
@@ -89,7 +90,7 @@ func Line(fs FS, pid, most int) ([]Stat, error) {
 
 // statOf reads that of a process, or of one of its threads.
 func statOf(fs FS, pid int, name string) (Stat, error) {
-	return answered(fs, pid, func(*question) (Stat, error) { return readStat(fs.Path(pid, name)) })
+	return answered(fs, pid, func(func() error) (Stat, error) { return readStat(fs.Path(pid, name)) })
 }
 
 func readStat(path string) (Stat, error) {
@@ -165,23 +166,14 @@ func (fs FS) Runs(id ID) bool {
 // leaves its children to another: who walks up from a process asks this at the end, and
 // knows then that each PID was that parent's while it was looked at.
 func (fs FS) Unchanged(line []Stat) bool {
-	if len(line) == 0 {
-		return true
-	}
 	line = slices.Clone(line) // who asks may go on without an answer
-	same, _ := answered(fs, line[0].PID, func(q *question) (bool, error) {
-		for _, was := range line {
-			if err := q.next(was.PID); err != nil {
-				return false, err
-			}
-			now, _ := readStat(fs.Path(was.PID, "stat")) // shows none where it cannot be read
-			if !now.Shows(was.ID) || now.Parent != was.Parent {
-				return false, nil
-			}
-		}
-		return true, nil
+	same, err := Together(fs, func(fs FS) (bool, error) {
+		return !slices.ContainsFunc(line, func(was Stat) bool {
+			now, _ := fs.Stat(was.PID) // shows none where it cannot be read
+			return !now.Shows(was.ID) || now.Parent != was.Parent
+		}), nil
 	})
-	return same
+	return same && err == nil
 }
 
 // StartedBy says whether a process was started by one that is fit, and still has it as its
@@ -209,7 +201,7 @@ type UIDs struct {
 // UIDs reads the accounts of a process from /proc/<pid>/status. The owner of its files in
 // /proc would be root where it may not be traced, which any process can bring about.
 func (fs FS) UIDs(pid int) (UIDs, error) {
-	return inStatus(&ofProcess, fs, pid, readUIDs)
+	return inStatus(fs, pid, readUIDs)
 }
 
 func readUIDs(path string) (UIDs, error) {
@@ -223,7 +215,7 @@ func readUIDs(path string) (UIDs, error) {
 
 // GID is the real group of a process: that of who started it.
 func (fs FS) GID(pid int) (uint32, error) {
-	return inStatus(&ofProcess, fs, pid, func(path string) (uint32, error) {
+	return inStatus(fs, pid, func(path string) (uint32, error) {
 		b, err := readAll(path)
 		if err != nil {
 			return 0, err
@@ -241,7 +233,7 @@ func (fs FS) Exe(pid int) (string, error) {
 }
 
 func readlink(fs FS, pid int, name string) (string, error) {
-	return answered(fs, pid, func(*question) (string, error) { return os.Readlink(fs.Path(pid, name)) })
+	return answered(fs, pid, func(func() error) (string, error) { return os.Readlink(fs.Path(pid, name)) })
 }
 
 // File is what the kernel knows of a file.
@@ -259,7 +251,7 @@ func (f File) is(o File) bool { return f.Dev == o.Dev && f.Inode == o.Inode }
 // is not asked: it may be the process's own (FUSE), and one that does not answer would hold
 // the caller for ever, without the way out of a signal.
 func (fs FS) ExeFile(pid int) (File, error) {
-	return answered(fs, pid, func(*question) (File, error) { return statFile(fs.Path(pid, "exe")) })
+	return answered(fs, pid, func(func() error) (File, error) { return statFile(fs.Path(pid, "exe")) })
 }
 
 // statFile is the file that a link of /proc leads to; its file system is not asked.
@@ -285,7 +277,7 @@ func (fs FS) Environ(pid int) ([]string, error) { return fs.list(pid, "environ")
 
 // list reads a file of texts that each end with a zero byte.
 func (fs FS) list(pid int, name string) ([]string, error) {
-	b, err := answered(fs, pid, func(*question) ([]byte, error) { return readAll(fs.Path(pid, name)) })
+	b, err := answered(fs, pid, func(func() error) ([]byte, error) { return readAll(fs.Path(pid, name)) })
 	if err != nil || len(b) == 0 {
 		return nil, err
 	}

@@ -103,10 +103,12 @@ const mostStacks = 256
 
 // Stacks are the kernel's functions in which the threads of a process are (proc(5), stack), as far as they can be read.
 func Stacks(fs FS, pid int) ([]byte, error) {
-	return answered(fs, pid, func(q *question) (all []byte, err error) {
+	return answered(fs, pid, func(step func() error) (all []byte, err error) {
 		threads, err := firstNames(fs.Path(pid, "task"), mostStacks)
 		for _, thread := range threads {
-			q.step()
+			if err := step(); err != nil {
+				return all, err
+			}
 			its, _ := readAll(fs.Path(pid, "task/"+thread+"/stack")) // one that has ended has none
 			all = append(all, its...)
 		}

@@ -100,7 +100,7 @@ func (f Tree) Add(p Process) {
 	}
 	for name, text := range map[string]string{
 		"stat": statLine(p.PID, p.State, p),
-		"status": fmt.Sprintf("Name:\t%s\nState:\tS (sleeping)\nUid:\t%d\t%d\t%d\t%d\nGid:\t0\t0\t0\t0\n",
+		"status": fmt.Sprintf("Name:\t%s\nState:\tS (sleeping)\nUid:\t%d\t%d\t%d\t%d\nGid:\t%[2]d\t%[2]d\t%[2]d\t%[2]d\n",
 			p.Comm, p.UIDs.Real, p.UIDs.Effective, p.UIDs.Saved, p.UIDs.FileSystem),
 		"comm":    p.Comm + "\n",
 		"cmdline": string(cmdline),
