@@ -255,13 +255,13 @@ func TestPolicyFusesWhenFree(t *testing.T) {
 	}
 }
 
-// The past survives a restart of the agent as JSON; a profile that nobody has is told.
+// The past survives a restart of the agent as JSON; a profile that nobody has is told if a job wants it.
 func TestPolicyPastAsJSON(t *testing.T) {
 	p := newPond(t, auto(), busyNode(t, 0, 1, 2, 3, 5))
 	for range 5 {
-		p.look(mig.Demand{Profile: "3g.20gb", Count: 1, Age: 2 * time.Hour}, mig.Demand{Profile: "9g.99gb", Count: 1})
+		p.look(mig.Demand{Profile: "8g.88gb"}, mig.Demand{Profile: "9g.99gb", Count: 1}, mig.Demand{Profile: "3g.20gb", Count: 1, Age: 2 * time.Hour})
 	}
-	if !strings.Contains(p.last.Why, "9g.99gb is a profile of no GPU here") {
+	if p.last.Act != mig.Reserve || !strings.Contains(p.last.Why, "9g.99gb is a profile of no GPU here") || strings.Contains(p.last.Why, "8g.88gb") {
 		t.Error(p.last.Why)
 	}
 	b, err := json.Marshal(p.past)
@@ -284,6 +284,8 @@ func TestRulesCheck(t *testing.T) {
 	}{
 		{func(r *mig.Rules) { r.Repartition = "always" }, `repartition "always": it is static, suggest or auto`},
 		{func(r *mig.Rules) { r.Samples = 0 }, "samples 0"},
+		{func(r *mig.Rules) { r.PerHour = 0 }, "changes per hour 0"},
+		{func(r *mig.Rules) { r.Reservations = -1 }, "reservations -1"},
 		{func(r *mig.Rules) { r.Dwell = -time.Second }, "-1s: no time of a rule can be negative"},
 	} {
 		r := mig.DefaultRules()
