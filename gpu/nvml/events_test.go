@@ -136,15 +136,22 @@ type registering struct {
 	types              uint64
 	supports, register nvml.Return
 	wanted             uint64
+	asked              func()
 }
 
-func (d *registering) GetSupportedEventTypes() (uint64, nvml.Return) { return d.types, d.supports }
+func (d *registering) GetSupportedEventTypes() (uint64, nvml.Return) {
+	if d.asked != nil {
+		d.asked()
+	}
+	return d.types, d.supports
+}
 func (d *registering) RegisterEvents(types uint64, _ nvml.EventSet) nvml.Return {
 	d.wanted = types
 	return d.register
 }
 
 // TestRegister: a GPU is asked for those of its events that gpuslot knows, and a set that it refuses is freed.
+// While it is asked, the call is noted.
 func TestRegister(t *testing.T) {
 	const bit, xid, clock = nvml.EventTypeSingleBitEccError, nvml.EventTypeXidCriticalError, nvml.EventTypeClock
 	for name, c := range map[string]struct {
@@ -164,12 +171,17 @@ func TestRegister(t *testing.T) {
 		freed := 0
 		set := &mock.EventSet{FreeFunc: func() nvml.Return { freed++; return nvml.SUCCESS }}
 		e := &ears{calls: map[string]int{}, lib: &mock.Interface{EventSetCreateFunc: func() (nvml.EventSet, nvml.Return) { return set, c.create }}}
+		inFlight := ""
+		c.device.asked = func() { inFlight = e.inFlight() }
 		got, kinds, err := e.register(uuidA, &c.device)
 		if !slices.Equal(kinds, c.kinds) || freed != c.freed || (got != nil) != (c.fails == "") {
 			t.Errorf("%s: %v, %d freed, %v", name, kinds, freed, err)
 		}
 		if (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%s: %v", name, err)
+		}
+		if inFlight != "nvmlDeviceRegisterEvents of "+uuidA {
+			t.Errorf("%s: in flight: %q", name, inFlight)
 		}
 		if want := c.device.types & (bit | xid); c.fails == "" && c.device.wanted != want || len(e.calls) != 0 {
 			t.Errorf("%s: asked for %d, want %d; in flight: %v", name, c.device.wanted, want, e.calls)

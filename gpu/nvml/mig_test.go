@@ -365,7 +365,7 @@ func TestInventoryOfMIGDevices(t *testing.T) {
 		i := slices.IndexFunc(s.Instances, func(i gpu.Instance) bool { return i.ID == d.GPUInstance })
 		p, _ := s.Chip.Profile(s.Instances[i].Profile)
 		same, ok := s.Instances[i].UUID()
-		if !ok || d.UUID != same || d.Profile != p.Name || d.Multiprocessors != p.Multiprocessors || d.Memory < p.Memory-64 || d.Memory > p.Memory || d.Reserved == nil || *d.Reserved != 0 {
+		if !ok || d.UUID != same || d.Start == nil || *d.Start != s.Instances[i].Start || d.Profile != p.Name || d.Multiprocessors != p.Multiprocessors || d.Memory < p.Memory-64 || d.Memory > p.Memory || d.Reserved == nil || *d.Reserved != 0 {
 			t.Errorf("%+v of profile %+v, UUID %s", d, p, same)
 		}
 	}

@@ -332,6 +332,48 @@ func TestMeanOfTheDriversSamples(t *testing.T) {
 	}
 }
 
+// sampling is a GPU with the driver's samples of one kind.
+type sampling struct {
+	nvml.Device
+	kind nvml.ValueType
+	ret  nvml.Return
+	rate uint32
+}
+
+func (d sampling) GetSamples(_ nvml.SamplingType, since uint64) (nvml.ValueType, []nvml.Sample, nvml.Return) {
+	return d.kind, []nvml.Sample{sampleOf(since+1_000_000, 50)}, d.ret
+}
+func (d sampling) GetUtilizationRates() (nvml.Utilization, nvml.Return) {
+	return nvml.Utilization{Gpu: d.rate}, nvml.SUCCESS
+}
+
+// TestKernelTime: samples of an unknown kind are not read, an idle GPU needs none, and the first reading has no number.
+func TestKernelTime(t *testing.T) {
+	const whole, other, none = nvml.VALUE_TYPE_UNSIGNED_INT, nvml.VALUE_TYPE_DOUBLE, nvml.ERROR_NOT_FOUND
+	for name, c := range map[string]struct {
+		device sampling
+		first  bool
+		want   gpu.Measured[float64]
+	}{
+		"samples":               {sampling{kind: whole, rate: 9}, false, gpu.Known(0.5)},
+		"another kind":          {sampling{kind: other, rate: 9}, false, gpu.Measured[float64]{}},
+		"another kind, idle":    {sampling{kind: other}, false, gpu.Known(0.0)},
+		"no samples":            {sampling{ret: none, rate: 9}, false, gpu.Measured[float64]{}},
+		"no samples, idle":      {sampling{ret: none}, false, gpu.Known(0.0)},
+		"the first, idle":       {sampling{ret: none}, true, gpu.Measured[float64]{}},
+		"the first of a sample": {sampling{kind: whole, rate: 9}, true, gpu.Measured[float64]{}},
+	} {
+		g := &gpuMeter{sampled: 1, sampledAt: time.Now()}
+		if c.first {
+			g = &gpuMeter{}
+		}
+		got := (&meter{}).kernelTime(&deviceReader{device: c.device, step: func(string) {}}, g)
+		if got.Known != c.want.Known || got.Value.Ratio != c.want.Value {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
 func TestSiftKeepsTheNewestTrueSamples(t *testing.T) {
 	got, newest := sift([]nvml.ProcessUtilizationSample{
 		{Pid: 9, TimeStamp: 120, SmUtil: 30}, {Pid: 9, TimeStamp: 130, SmUtil: 40}, {Pid: 5, TimeStamp: 125, SmUtil: 7},
