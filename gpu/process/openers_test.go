@@ -56,6 +56,23 @@ func TestOpenersWithManyFiles(t *testing.T) {
 	if len(got) != 1 || got[0].PID != 0 || !strings.Contains(got[0].Unclear, "pid 4 has 1 files open") {
 		t.Errorf("after its deadline: %+v", got)
 	}
+	got = Openers(ctx, fs, fits)
+	if len(got) != 1 || !strings.HasSuffix(got[0].Unclear, "; pid 0 has 0 files open") {
+		t.Errorf("without a look: %+v", got)
+	}
+}
+
+// TestOpenersWithoutThisOne: this process is left out, and those after it are not.
+func TestOpenersWithoutThisOne(t *testing.T) {
+	fs := FS{Root: t.TempDir()}
+	next := os.Getpid() + 1
+	for _, pid := range []int{os.Getpid(), next} {
+		put(t, filepath.Join(fs.Root, fmt.Sprintf("%d/task/%d/fd/0", pid, pid)), "")
+	}
+	got := Openers(t.Context(), fs, func(File) bool { return true })
+	if len(got) != 1 || got[0].PID != next {
+		t.Errorf("%+v, want pid %d", got, next)
+	}
 }
 
 // hide has a device open in the table of a thread alone.
