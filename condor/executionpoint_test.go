@@ -194,6 +194,10 @@ func TestDividedWithoutDevices(t *testing.T) {
 			}
 		}
 	}
+	n.CPUOnly = Share{}
+	if text := executionPoint(t, n); strings.Contains(text, " -starts ") {
+		t.Errorf("without a slot for such jobs:\n%s", text)
+	}
 }
 
 // The fingerprint changes with what a running startd does not read again, and
