@@ -72,6 +72,8 @@ func TestSetRefusesTheImpossible(t *testing.T) {
 		_, err := d.Command(t.Context(), line)
 		wantFault(t, err, Invalid)
 	}
+	_, err := d.Command(t.Context(), strings.Repeat("x", maxLine))
+	wantFault(t, err, NotRunning)
 }
 
 func nan() float64 { var zero float64; return zero / zero }

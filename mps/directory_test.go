@@ -39,8 +39,9 @@ func TestNoPipeDirectory(t *testing.T) {
 	if err != nil || len(res) != 1 {
 		t.Fatalf("%+v, %v", res, err)
 	}
+	_, end := s.EndClients(t.Context(), uuid0, []int{1}, DefaultEndRules)
 	for name, err := range map[string]error{
-		"start": r.Start(t.Context(), uuid0), "stop": r.Stop(t.Context(), uuid0),
+		"end clients": end, "start": r.Start(t.Context(), uuid0), "stop": r.Stop(t.Context(), uuid0),
 		"set": res[0].Err, "restart": s.Restart(t.Context(), Wanted{uuid0, 1024, 50}).Err,
 	} {
 		if FaultOf(err) != Invalid {

@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -261,6 +262,12 @@ func TestNotEnded(t *testing.T) {
 	}
 	wantFault(t, d.notEnded([]int{1}, []Server{faulted, mute}, time.Second), Wedged, "server 9 does not answer")
 	wantFault(t, d.notEnded([]int{1}, []Server{faulted}, time.Second), Wedged, "clients [1] did not end")
+	// Without a look nothing is said of servers.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if step, err := d.EndClients(ctx, []int{1}, DefaultEndRules); !step.Overdue || FaultOf(err) == Wedged {
+		t.Errorf("%+v, %v", step, err)
+	}
 }
 
 func TestTerminate(t *testing.T) {

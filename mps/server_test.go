@@ -65,6 +65,18 @@ func TestServerComesAndGoes(t *testing.T) {
 	})
 }
 
+// TestSameSet: the order in which a daemon lists its servers says nothing.
+func TestSameSet(t *testing.T) {
+	for _, tt := range []struct {
+		a, b []int
+		same bool
+	}{{[]int{2, 1}, []int{1, 2}, true}, {[]int{1, 2}, []int{2, 1}, true}, {[]int{1, 2}, []int{1, 3}, false}, {nil, []int{}, true}} {
+		if sameSet(tt.a, tt.b) != tt.same {
+			t.Errorf("%v and %v: %t", tt.a, tt.b, !tt.same)
+		}
+	}
+}
+
 // TestStaleServers: limits act on later servers; the proof says which have
 // others, and SetServers mends them for later clients.
 func TestStaleServers(t *testing.T) {

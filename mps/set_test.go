@@ -9,6 +9,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -163,6 +164,18 @@ func TestSetDoesNotBelieveTheRunner(t *testing.T) {
 	if results[1].Action != Stopped || results[1].Err == nil {
 		t.Errorf("%+v, want an error from Stop", results[1])
 	}
+}
+
+// TestAwait: a daemon that is not there yet is looked for until the time is over.
+func TestAwait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantFault(t, NewDaemon(uuid0, "/nonexistent", "/nonexistent").await(ctx), NotRunning)
+		if ctx.Err() == nil {
+			t.Error("it was given up early")
+		}
+	})
 }
 
 // fakeServer stands in for nvidia-cuda-mps-server, which ends at once without a
