@@ -29,12 +29,14 @@ func TestWhoGetsALimit(t *testing.T) {
 	}
 }
 
-// TestEndReservationOfOneJob: the reservation of the job that ends goes, and no other.
+// TestEndReservationOfOneJob: the reservation of the job that ends goes, be it ever so small, and no other.
 func TestEndReservationOfOneJob(t *testing.T) {
 	n := newNode(t)
-	s, other := n.job(100, "slot1_1", 4096), n.job(200, "slot1_2", 2048)
+	s, other, least := n.job(100, "slot1_1", 4096), n.job(200, "slot1_2", 2048), n.job(300, "slot1_3", 1)
 	n.round()
 	n.EndReservation(t.Context(), s)
+	n.EndReservation(t.Context(), least)
+	n.limits(n.leaf(least), "soft 0 hard 1")
 	n.limits(n.leaf(s), "soft 0 hard 4096")
 	n.limits(n.leaf(other), "soft 2048 hard 2048")
 	n.limits(n.htcondor(), "soft 2048 hard max")

@@ -174,15 +174,17 @@ func TestLateLimit(t *testing.T) {
 	if strings.Contains(inTime.said.String(), "used the GPU before") || inTime.counts.late > 0 {
 		t.Errorf("of a job that came later: %s", inTime.said)
 	}
-	c := newNode(t)
-	c.driver.Is(cgroups.Mood{Used: gpu.Bytes(gpu.MiB(300).Bytes())})
-	c.job(100, "slot1_1", 4096)
-	c.round()
-	if c.counts.late != 1 || c.counts.inTime != 0 {
-		t.Errorf("counted %+v", c.counts)
-	}
-	if !strings.Contains(c.said.String(), "used the GPU before its cgroup was limited") || c.wall() != jobs.EnforcedByCgroup {
-		t.Errorf("wall %s: %s", c.wall(), c.said)
+	for _, used := range []gpu.Bytes{1, gpu.Bytes(gpu.MiB(300).Bytes())} {
+		c := newNode(t)
+		c.driver.Is(cgroups.Mood{Used: used})
+		c.job(100, "slot1_1", 4096)
+		c.round()
+		if c.counts.late != 1 || c.counts.inTime != 0 {
+			t.Errorf("%d bytes: counted %d late, %d in time", used, c.counts.late, c.counts.inTime)
+		}
+		if !strings.Contains(c.said.String(), "used the GPU before its cgroup was limited") || c.wall() != jobs.EnforcedByCgroup {
+			t.Errorf("%d bytes: wall %s: %s", used, c.wall(), c.said)
+		}
 	}
 }
 
