@@ -57,14 +57,12 @@ func (d *draft) faulty(table string) bool {
 	return false
 }
 
-// written is the first of some keys of a table that the file has.
-func (d *draft) written(table string, names ...string) toml.Key {
-	for _, n := range names {
-		if d.src.has(dotted(table, n)) {
-			return toml.Key{table, n}
-		}
+// written is the first of two keys of a table that the file has. It has one: what is so by default has no mistake.
+func (d *draft) written(table, first, second string) toml.Key {
+	if d.src.has(dotted(table, first)) {
+		return toml.Key{table, first}
 	}
-	return toml.Key{table, names[0]}
+	return toml.Key{table, second}
 }
 
 // value is what the file says for a key, or nil.
