@@ -196,6 +196,30 @@ func TestFailedOrder(t *testing.T) {
 	}
 }
 
+// TestReport: a change is told when it comes, and again for a newer plan or another need. Its end is told where its
+// startd has no other.
+func TestReport(t *testing.T) {
+	c := api.Change{Daemon: "STARTD", Need: api.NeedRestart, Plan: "a", Says: "now"}
+	newer, other, neighbour := c, c, c
+	newer.Plan, other.Need, neighbour.Daemon = "b", api.NeedReconfig, "STARTD_GPU1"
+	for name, tt := range map[string]struct {
+		before, now []api.Change
+		want        texts
+	}{
+		"it comes":        {nil, []api.Change{c}, texts{"now"}},
+		"it stays":        {[]api.Change{c}, []api.Change{c}, nil},
+		"a newer plan":    {[]api.Change{c}, []api.Change{newer}, texts{"now"}},
+		"another need":    {[]api.Change{c}, []api.Change{other}, texts{"now"}},
+		"another startd":  {[]api.Change{c}, []api.Change{neighbour}, texts{"now", "STARTD runs as planned."}},
+		"it has been met": {[]api.Change{c}, nil, texts{"STARTD runs as planned."}},
+	} {
+		s, _, _, events := newTestStartds()
+		if s.report(tt.before, tt.now); !slices.Equal(*events, tt.want) {
+			t.Errorf("%s: %q, want %q", name, *events, tt.want)
+		}
+	}
+}
+
 // TestStep: what policy does about a change.
 func TestStep(t *testing.T) {
 	busy, blocked := []api.ChangeJob{{Slot: "slot1_1", ID: "7.0"}}, "STARTD"
