@@ -1,11 +1,13 @@
 package threads
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +32,29 @@ func TestLastClose(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// TestStop: a look that is under way has ended when stop returns.
+func TestStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, goOn, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		w := &Watch{tasks: t.TempDir(), signal: func(int) { in <- struct{}{}; <-goOn }}
+		at := filepath.Join(w.tasks, "11", "syscall")
+		if err := errors.Join(os.Mkdir(filepath.Dir(at), 0o755), os.WriteFile(at, fmt.Append(nil, unix.SYS_CLOSE), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		stop := w.Start()
+		<-in
+		go func() { defer close(stopped); stop() }()
+		synctest.Wait()
+		select {
+		case <-stopped:
+			t.Error("it waits for no look")
+		default:
+		}
+		close(goOn)
+		<-stopped
+	})
 }
 
 // TestCallsThatGetASignal: a thread gets a signal at each look that finds it where it was at the last, in a call that
