@@ -91,6 +91,9 @@ func TestIdleDeviceThatIsClosed(t *testing.T) {
 			n.out = n.Round(t.Context(), at)
 		}
 		s := n.out.Repartition[0]
+		if told := strings.Contains(n.log.String(), "no job came to an idle MIG device"); told == closed {
+			t.Errorf("closed %t: it is logged that no job came: %t", closed, told)
+		}
 		if rests := strings.Contains(s.Why, "jobs for 3g.20gb do not count"); rests == closed || len(s.Demand) != 1 || s.Demand[0].Profile != "3g.20gb" {
 			t.Errorf("closed %t: %+v", closed, s)
 		}
