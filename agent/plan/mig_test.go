@@ -45,6 +45,21 @@ func TestRepartitionNeeds(t *testing.T) {
 	}
 }
 
+// TestRepartition: a plan follows the work as far as any of its GPUs does.
+func TestRepartition(t *testing.T) {
+	for want, all := range map[mig.Repartition][]mig.Repartition{
+		"": {mig.Static}, mig.Suggest: {mig.Static, mig.Suggest}, mig.Auto: {mig.Suggest, mig.Auto, mig.Static},
+	} {
+		var p plan.Plan
+		for _, how := range all {
+			p.MIG = append(p.MIG, plan.MIGGPU{Repartition: how})
+		}
+		if got := p.Repartition(); got != want {
+			t.Errorf("%q: %q, want %q", all, got, want)
+		}
+	}
+}
+
 // TestPlacesOfTheSecondGPU: a GPU with one layout does not keep the next from the parts of its places.
 func TestPlacesOfTheSecondGPU(t *testing.T) {
 	cfg, err := config.Parse("gpuslot.toml", []byte("[sharing]\nmode = \"mig\"\nmig_layout = [\"7g.40gb\", \"3g.20gb*2\"]\n"+
