@@ -66,6 +66,13 @@ func TestIsHook(t *testing.T) {
 		"the job has begun, and became root in its cgroup": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
 			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "job", Cgroup: proctree.CgroupOf("slot1_1")})
 		}, false},
+		"the job has begun, and a process of HTCondor's ends": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
+			f.Add(proctree.Process{PID: 3998, Parent: 1000, Comm: "plugin"})
+			f.Add(proctree.Process{PID: 4002, Parent: 1000, Comm: "job", UID: 1000})
+			if err := os.Remove(filepath.Join(f.Root, "3998/status")); err != nil { // between two looks at it
+				t.Error(err)
+			}
+		}, false},
 		"a process of HTCondor's runs": {func(f fakeProc, _ *proctree.Process, _ *Caller) {
 			f.Add(proctree.Process{PID: 1000, Parent: 900, Comm: "condor_starter", Exe: "/usr/sbin/condor_starter",
 				Args: []string{"condor_starter", "-f", "-local-name", "slot_type_101", "-a", "slot1_1"}, UIDs: &process.UIDs{Effective: 64, FileSystem: 64}})
