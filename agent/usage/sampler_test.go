@@ -252,3 +252,25 @@ func TestFirstThreadEnded(t *testing.T) {
 		t.Errorf("the memory of a process that is gone is nobody's: %+v", d)
 	}
 }
+
+// TestMIGDeviceThatWent: its sums are kept for a while, since it may come back, and no longer.
+func TestMIGDeviceThatWent(t *testing.T) {
+	n, r := newNode(t), reads(gpuA)
+	r.MIGEnabled, r.Instances = true, []gpu.InstanceReading{{UUID: "MIG-1", GPUInstance: 1}}
+	n.readings = []gpu.Reading{r}
+	s := n.sampler()
+	n.round(t, s)
+	n.round(t, s)
+	r.Instances = nil
+	n.readings = []gpu.Reading{r}
+	for _, c := range []struct {
+		later time.Duration
+		kept  bool
+	}{{keepEnded / 2, true}, {keepEnded, false}} {
+		n.now = n.now.Add(c.later)
+		n.round(t, s)
+		if kept := s.trackers[Device{GPU: gpuA, MIG: "MIG-1"}] != nil; kept != c.kept || s.trackers[wholeA] == nil {
+			t.Errorf("%s later it is kept: %t", c.later, kept)
+		}
+	}
+}
