@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -151,6 +153,17 @@ func TestApplyTwiceWritesNothing(t *testing.T) {
 	}
 	if len(before) != len(after) || ta.daemons.sets != sets || len(ta.hw.modes) != modes {
 		t.Errorf("files %d to %d, sets %d to %d, modes %d to %d", len(before), len(after), sets, ta.daemons.sets, modes, len(ta.hw.modes))
+	}
+}
+
+// TestPlanThatIsNotWritten: a plan that JSON cannot say is an error, and the file of the last one stays.
+func TestPlanThatIsNotWritten(t *testing.T) {
+	ta := newTestAgent(t, 1, "")
+	paths := ta.view.Load().config.Paths
+	before := ta.read(paths.PlanFile())
+	broken := plan.Plan{GPUs: []plan.GPU{{Threads: plan.Threads{Percent: math.NaN()}}}}
+	if err := writePlan(paths, broken); err == nil || ta.read(paths.PlanFile()) != before {
+		t.Errorf("the file says %s, error %v", ta.read(paths.PlanFile()), err)
 	}
 }
 

@@ -312,8 +312,10 @@ func (d *fakeAccess) Revoke(u gpu.UUID, uid uint32) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls++
-	delete(d.in, access.Entry{GPU: u, UID: uid})
-	return nil
+	if d.err == nil {
+		delete(d.in, access.Entry{GPU: u, UID: uid})
+	}
+	return d.err
 }
 
 func (d *fakeAccess) Restrict(u gpu.UUID) error {

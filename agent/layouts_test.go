@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -158,6 +159,21 @@ func TestLayoutStopsOwnDaemon(t *testing.T) {
 	ta.apply(true)
 	if want := []string{"stop " + string(device), "destroy", "create"}; len(order) < 3 || !slices.Equal(order[:3], want) {
 		t.Errorf("%q happened, want first %q", order, want)
+	}
+}
+
+// TestLayoutThatIsKept: where somebody keeps a layout from being made, users' processes outside of jobs are looked for.
+func TestLayoutThatIsKept(t *testing.T) {
+	ta, f := migAgent(t, "3g.20gb", "")
+	f.S.Holders = []gpu.Holder{{PID: 4711}}
+	ta.restart()
+	ta.ender.Wait()
+	var log strings.Builder
+	ta.ender.Log = slog.New(slog.NewTextHandler(&log, nil))
+	v := ta.apply(false)
+	// The fake /proc does not list the GPU, so that the look fails.
+	if ta.ender.Wait(); !strings.Contains(log.String(), "who keeps a MIG layout from being changed") {
+		t.Errorf("nobody is looked for: %s, problems %q", &log, v.problems)
 	}
 }
 

@@ -247,9 +247,12 @@ func TestConfirmBatches(t *testing.T) {
 }
 
 // TestRun is the whole agent over fakes, with its real socket: from the start
-// to a clean end that leaves the control daemons running. Its threads are watched.
+// to a clean end that leaves the control daemons running. Its threads are watched. What jobs from before it have is
+// known when it is ready.
 func TestRun(t *testing.T) {
 	ta := bareTestAgent(t, 2, "")
+	ta.proc.starter(100, "slot1_1")
+	ta.startd.set([]condor.Slot{slotAd("slot1_1", "7.0", "alice", 4096, uuid(0))}, nil)
 	ta.proc.Add(proctree.Process{PID: os.Getpid(), Parent: 1, Comm: "gpuslot", UID: uint32(os.Getuid())})
 	m := &fakeManager{}
 	o := ta.options()
@@ -269,6 +272,8 @@ func TestRun(t *testing.T) {
 	reply, err := api.Call(ctx, socket, api.Request{Op: api.OpStatus})
 	if err != nil || len(reply.Status.GPUs) != 2 || !reply.Status.GPUs[1].Accept {
 		t.Errorf("status: %+v, %v", reply.Status, err)
+	} else if on := reply.Status.GPUs[0].Jobs; len(on) != 1 || on[0].ID != "7.0" {
+		t.Errorf("jobs from before: %+v", on)
 	}
 	info, err := os.Stat(socket)
 	if err != nil || info.Mode().Perm() != 0o666 {
@@ -290,10 +295,11 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunStartsAgain: the agent asks the pool for what waits, and ends all its parts when a fresh process can use the
-// driver again, which this one cannot.
+// TestRunStartsAgain: the agent asks the pool for what waits, and its MIG layouts hear that. It ends all its parts
+// when a fresh process can use the driver again, which this one cannot.
 func TestRunStartsAgain(t *testing.T) {
-	ta := bareTestAgent(t, 1, "[placement]\nlarge_after = \"30s\"\n")
+	ta, _ := migAgent(t, "7g.40gb", "repartition = \"suggest\"\n")
+	ta.startd.demand = condor.Demand{At: time.Now(), Nodes: 7}
 	heard, reload, healed := make(chan struct{}), make(chan os.Signal, 1), atomic.Bool{}
 	ta.startd.heard = heard
 	o := ta.options()
@@ -312,8 +318,25 @@ func TestRunStartsAgain(t *testing.T) {
 	case <-late:
 		t.Fatal("the pool is not asked")
 	}
+	for nodes := 0; nodes != 7; {
+		select {
+		case reload <- syscall.SIGHUP: // a round
+		case <-late:
+			t.Fatal("the answer is not heard")
+		}
+		reply, err := api.Call(t.Context(), filepath.Join(ta.dir, "r/agent.sock"), api.Request{Op: api.OpStatus})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range reply.Status.Repartition {
+			nodes = r.Nodes
+		}
+	}
 	healed.Store(true)
-	reload <- syscall.SIGHUP
+	select {
+	case reload <- syscall.SIGHUP:
+	default: // another round is due
+	}
 	select {
 	case err := <-done:
 		if !errors.Is(err, ErrStartAgain) {

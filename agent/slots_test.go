@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -33,6 +34,8 @@ func (ta *testAgent) entry(slot string) jobs.Job {
 // GPU to the end of its last.
 func TestAccess(t *testing.T) {
 	ta := newTestAgent(t, 2, "")
+	var log strings.Builder
+	ta.sweeper.log = slog.New(slog.NewTextHandler(&log, nil))
 	first, second := ta.proc.starter(100, "slot1_1"), ta.proc.starter(101, "slot1_2")
 	ta.grant(first, 1000, "alice", uuid(0), 4096)
 	ta.grant(second, 1000, "alice", uuid(0), 4096)
@@ -44,7 +47,16 @@ func TestAccess(t *testing.T) {
 	if !ta.access.has(uuid(0), 1000) {
 		t.Error("access ended with the first of two jobs")
 	}
+	const stays = "a pipe directory stays open"
+	if strings.Contains(log.String(), stays) {
+		t.Errorf("logged: %s", &log)
+	}
 	ta.proc.End(101)
+	ta.access.err = errors.New("a read-only file system")
+	if ta.sweeper.now(); !strings.Contains(log.String(), stays) {
+		t.Errorf("access that cannot be ended is not logged: %s", &log)
+	}
+	ta.access.err = nil
 	ta.sweeper.now()
 	if ta.access.has(uuid(0), 1000) {
 		t.Error("access outlives the last job")
