@@ -79,8 +79,8 @@ func (n Node) intoSlots(pid int) (deep.Looks, error) {
 	if n.pass != nil {
 		return n.pass()
 	}
-	p, _ := n.Stat(pid)                // one that has ended is in no slot
-	n.FS = process.FS{Root: n.FS.Root} // the look may outlive the caller's reads
+	p, _ := n.Stat(pid)             // one that has ended is in no slot
+	n.FS = process.FS{Root: n.Root} // the look may outlive the caller's reads
 	daemons, err := n.Daemons.For(p.Started, n.DaemonCgroups)
 	mount := cmp.Or(n.Mount, "/sys/fs/cgroup")
 	slots := slotCgroups(mount, daemons)

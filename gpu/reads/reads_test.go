@@ -199,6 +199,7 @@ func TestSteps(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			time.Sleep(time.Hour)
+			synctest.Wait()
 			if steps != c.want || len(b.turns) > 0 || len(b.held) > 0 {
 				t.Errorf("%s: %d steps, want %d; %d turns, held %v", name, steps, c.want, len(b.turns), b.held)
 			}
