@@ -53,9 +53,8 @@ func (d *Daemon) serves(pid int) bool {
 	return err == nil && slices.Contains(env, "CUDA_MPS_PIPE_DIRECTORY="+d.dir)
 }
 
-// ofDaemon says that a control daemon of root's or ours may have started a process. A server
-// for a user has that user's account and keeps root's group (measured with 535 to 555), which
-// no user's process has.
+// ofDaemon says that a control daemon of root's or ours may have started a process. A server for a user has that
+// user's account and keeps root's group (measured with 535 to 555), which no user's process has.
 func ofDaemon(in process.FS, pid int) bool {
 	uids, err := in.UIDs(pid)
 	gid, no := in.GID(pid)

@@ -93,9 +93,11 @@ func (f family) alive(in process.FS) []process.ID {
 	}
 	var left []process.ID
 	for _, pid := range pids {
+		if !ofDaemon(in, pid) { // first: any user can have the kernel take long over the rest
+			continue
+		}
 		s, err := in.Stat(pid)
 		switch {
-		case errors.Is(err, process.ErrHeld) && !ofDaemon(in, pid): // any user can bring that about
 		case err != nil && !process.Gone(err):
 			left = append(left, process.ID{PID: pid}) // it may be one; sendSignal signals none that it does not know
 		case err == nil && s.Session == f.head.PID && s.Started >= f.head.Started && !s.Ended():

@@ -122,10 +122,10 @@ func (e *Ender) count(p process.ID) int {
 	return e.killed[p]
 }
 
-// is says whether this very process runs, or the kernel does not say so (process.ErrHeld) of the one that has its PID.
+// is says whether this very process runs, or the one that has its PID hangs, so that the kernel does not say that.
 func (e *Ender) is(p process.ID) bool {
 	now, err := e.Processes.Stat(p.PID)
-	return now.Shows(p) || errors.Is(err, process.ErrHeld)
+	return now.Shows(p) || errors.Is(err, process.ErrHeld) && !errors.Is(err, process.ErrNotAsked)
 }
 
 // ofUser says whether a user runs a process outside of jobs.

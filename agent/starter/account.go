@@ -29,8 +29,7 @@ type Origin struct {
 	Began uint64
 }
 
-// OriginOf is not known of a process that has ended. One that the kernel does not answer (process.ErrHeld) counts as
-// one that began long ago.
+// OriginOf is not known of a process that has ended. One with process.ErrHeld counts as one that began long ago.
 func (n Node) OriginOf(pid int) Origin {
 	p, no := n.Stat(pid)
 	uids, err := n.UIDs(pid)
@@ -84,7 +83,7 @@ const (
 	childInItsCgroup
 )
 
-// placesWithin is how long the places of all processes may take together.
+// placesWithin is how long the places of all processes may take together, and what those of one account are.
 const placesWithin = 2 * time.Second
 
 // ofNode are the processes of the node by PID.
@@ -106,23 +105,25 @@ func (n Node) accounts() ofNode {
 	one := n
 	one.Daemons = nil // what was kept may be older than one of the processes
 	n.pass = sync.OnceValues(func() (deep.Looks, error) { return one.intoSlots(0) })
-	begin := time.Now()
+	took := map[uint32]time.Duration{}
 	for _, pid := range pids {
 		uids, err := n.UIDs(pid)
-		if err != nil || uids.Real != 0 && time.Since(begin) > placesWithin {
+		of := uids.Real
+		if err != nil || of != 0 && took[of] > placesWithin {
 			continue
 		}
+		begin := time.Now()
 		p, err := n.Stat(pid)
-		if err != nil || p.Ended() {
-			continue
-		}
 		if !n.SameUsers(pid) {
 			uids.Real = 0 // a job's own, of those that /etc/subuid gives to its owner
 		}
+		if took[of] += time.Since(begin); err != nil || p.Ended() {
+			continue
+		}
 		all[pid] = ofProcess{parent: p.Parent, started: p.Started, uid: uids.Real}
 		if uids.Real != 0 {
-			of := strconv.FormatUint(uint64(uids.Real), 10)
-			wanted[of] = append(wanted[of], process.ID{PID: pid, Started: p.Started})
+			group := strconv.FormatUint(uint64(uids.Real), 10)
+			wanted[group] = append(wanted[group], process.ID{PID: pid, Started: p.Started})
 		}
 	}
 	places := deep.NewQuestions(func(id process.ID) string {

@@ -33,7 +33,7 @@ func (n Node) cgroupText(pid int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := n.Cgroup(pid)
+	text, err := process.FS{Root: n.Root}.Cgroup(pid) // else it has its turn for as long as the kernel does not answer
 	leave()
 	if !errors.Is(err, unix.ENAMETOOLONG) {
 		return text, err
@@ -79,8 +79,8 @@ func (n Node) intoSlots(pid int) (deep.Looks, error) {
 	if n.pass != nil {
 		return n.pass()
 	}
-	p, _ := n.Stat(pid)             // one that has ended is in no slot
 	n.FS = process.FS{Root: n.Root} // the look may outlive the caller's reads
+	p, _ := n.Stat(pid)             // one that has ended is in no slot
 	daemons, err := n.Daemons.For(p.Started, n.DaemonCgroups)
 	mount := cmp.Or(n.Mount, "/sys/fs/cgroup")
 	slots := slotCgroups(mount, daemons)

@@ -29,7 +29,6 @@ func (n Node) isHook(c Caller, programs []string) bool {
 	if err != nil || p.Started != c.Started || p.Parent != c.Starter.PID {
 		return false
 	}
-	// The starter's arguments say whether its slot type has the hook.
 	if args, err := n.Args(c.Starter.PID); err != nil || !hookedArgs(args) {
 		return false
 	}

@@ -102,7 +102,7 @@ func (o *owners) list(
 			e.since = latest
 		}
 		id, ok := o.running.Now(p.PID)
-		if !ok || id.Started > e.since {
+		if !ok || id.Started > e.since || id.Started == 0 && e.ended {
 			out[i] = Process{DeviceProcess: p, Owner: OwnerEnded, Stays: e.ended}
 			if o.holds(e.slot) {
 				out[i].Slot = e.slot

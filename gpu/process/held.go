@@ -2,8 +2,11 @@ package process
 
 import "github.com/gpuslot/gpuslot/gpu/reads"
 
-// ErrHeld says that the kernel does not answer what a process is.
-var ErrHeld = reads.ErrHeld
+// ErrHeld says that the kernel does not answer what a process is. ErrNotAsked is an ErrHeld because of other processes.
+var (
+	ErrHeld     = reads.ErrHeld
+	ErrNotAsked = reads.ErrNotAsked
+)
 
 // Together does reads of processes in one goroutine, as reads.Together: by the FS that do is given, and by no other
 // goroutine. One for each read costs more than the read.
@@ -52,6 +55,3 @@ func inStatus[T any](fs FS, pid int, read func(path string) (T, error)) (T, erro
 type status string
 
 func (s status) String() string { return string(s) }
-
-// Account is what it says.
-func (status) Account() (uid uint32, err error) { return 0, reads.ErrOwner }

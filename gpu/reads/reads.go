@@ -18,58 +18,36 @@ import (
 var ErrHeld = errors.New("the kernel does not answer, as for a program that hangs in exec(2) or at its end, " +
 	"because a file system (FUSE, NFS) does not answer")
 
+// ErrNotAsked is an ErrHeld of a process that was not tried, because of others.
+var ErrNotAsked = fmt.Errorf("too many reads: %w", ErrHeld)
+
 const (
-	// answerWithin is how long a read may take, nextWithin the same while another one is not answered.
-	answerWithin, nextWithin = time.Second, 100 * time.Millisecond
-	// MostOfAccount bounds the reads of one account that are not answered, mostHeld those of all. The kernel is not
-	// asked for more of that account then, or of any but root.
-	MostOfAccount, mostHeld = 16, 256
-	// mostAtOnce bounds the reads under way, each of which may become such a one.
-	mostAtOnce = 64
+	// answerWithin is how long a step of a read may take.
+	answerWithin = time.Second
+	// mostAtOnce bounds the reads under way. All of them may get no answer.
+	mostAtOnce = 16
+	// Above so many reads without an answer of one account, or of all, no more are tried of that account, or of any
+	// but root.
+	mostOfAccount, mostHeld = 16, 256
 	// What is answered late counts, too: in each period an account may have so much of our time, and all may. A busy
 	// machine keeps a read for less than late.
-	period, ofAccount, ofAll = 30 * time.Second, 2 * time.Second, 10 * time.Second
+	period, ofAccount, ofAll = 30 * time.Second, 2 * time.Second, 20 * time.Second
 	late                     = 50 * time.Millisecond
 	// longest is how long a read of many steps may take: some millions of files, on a busy machine.
 	longest = 30 * time.Second
 )
 
-// ErrOwner says that a target has no account of its own.
-var ErrOwner = errors.New("nobody's")
+// Target is what is read: what all reads of it are known by.
+type Target interface{ String() string }
 
-// Target is what is read.
-type Target interface {
-	// String is what all reads of it are known by.
-	String() string
-	// Account is whose it is. Without one (ErrOwner, ErrHeld) it is read for every account. Another error is that of
-	// the read itself.
+// Owned is a target of an account, which is read, too. Any other is read for every account. An error of Account but
+// ErrHeld is that of the read itself.
+type Owned interface {
+	Target
 	Account() (uid uint32, err error)
 }
 
-// bounds count the reads that the kernel does not answer, or answers late.
-type bounds struct {
-	turns chan struct{}
-	// some says that there are any: all else is looked at only then.
-	some atomic.Bool
-
-	mu   sync.Mutex
-	held map[string]held // by the target
-	// took is how long accounts let us wait in this period.
-	took  map[owner]time.Duration
-	since time.Time
-}
-
-func newBounds() *bounds {
-	return &bounds{turns: make(chan struct{}, mostAtOnce), held: map[string]held{}, took: map[owner]time.Duration{}}
-}
-
-// held are the reads of one target.
-type held struct {
-	owner
-	n int
-}
-
-// owner is an account, if it is known.
+// owner is who owns accounts, if that is known.
 type owner struct {
 	uid   uint32
 	known bool
@@ -78,22 +56,56 @@ type owner struct {
 // root is never refused: nothing of it waits for a user's file system.
 var root = owner{0, true}
 
+// bounds count the reads that the kernel does not answer, or answers late.
+type bounds struct {
+	// turns are for reads under way, accounts for those that say whose something is: the others wait for these.
+	turns, accounts chan struct{}
+	// group gives accounts to their owners; nil leaves each alone.
+	group atomic.Pointer[func(uint32) uint32]
+	// some says that there are any: all else is looked at only then.
+	some atomic.Bool
+
+	mu   sync.Mutex
+	held map[string]held // by the target
+	// took is how long owners let us wait in this period.
+	took  map[owner]time.Duration
+	since time.Time
+}
+
+// held are the reads of one target.
+type held struct {
+	owner
+	n int
+}
+
+func newBounds() *bounds {
+	return &bounds{turns: make(chan struct{}, mostAtOnce), accounts: make(chan struct{}, mostAtOnce),
+		held: map[string]held{}, took: map[owner]time.Duration{}}
+}
+
 // ofProcess are the reads of this process: its threads are all callers' together.
 var ofProcess = newBounds()
+
+// GroupBy has accounts of one owner count together.
+func GroupBy(of func(uid uint32) (owner uint32)) { ofProcess.group.Store(&of) }
 
 // Conversation is some reads one after the other.
 type Conversation struct {
 	*bounds
-	// at is what is read now, nil between two reads. Steps counts what was answered. Both change under the mutex when
-	// a read ends.
-	at    atomic.Pointer[Target]
-	steps atomic.Int64
-	// first and last are when the read and its last step began; only the reader uses them.
-	first, last time.Time
-	// key is that of a read which is not answered.
-	key string
+	// at is the read under way. The mutex guards it.
+	at *reading
 	// abandoned: nobody waits for the rest.
 	abandoned atomic.Bool
+}
+
+// reading is a read under way. The mutex guards all but the target.
+type reading struct {
+	target Target
+	turn   chan struct{}
+	// begun is when it began, last when its last step did.
+	begun, last time.Time
+	// held: it is not answered, and counted by this name.
+	held string
 }
 
 // Together does reads in a goroutine, which outlives the call if the kernel does not answer: what it changes, nobody
@@ -110,216 +122,254 @@ func together[T any](b *bounds, do func(*Conversation) (T, error)) (value T, err
 		v, err := do(c)
 		answers <- answer{v, err}
 	}()
-	within := answerWithin
-	if b.some.Load() {
-		within = nextWithin
-	}
-	timer := time.NewTimer(within)
+	timer := time.NewTimer(answerWithin)
 	defer timer.Stop()
-	for last := int64(0); ; timer.Reset(within) {
+	for {
 		select {
 		case a := <-answers:
 			return a.value, a.err
 		case <-timer.C:
 		}
-		at, steps := c.at.Load(), c.steps.Load()
-		if at == nil || steps != last {
-			last = steps
-			continue
+		at, left := c.waits()
+		if left <= 0 {
+			of, _ := b.ownerOf(at.target) // else it is nobody's
+			if c.hold(at, of) {
+				return value, doesNotAnswer(at.target, of)
+			}
+			left = answerWithin
 		}
-		of, _ := ownerOf(*at) // else it is nobody's
-		if c.hold(at, steps, of) {
-			c.charge(of, within)
-			return value, heldBy(*at, of)
-		}
+		timer.Reset(left)
 	}
+}
+
+// waits is the read under way, and how long it may still take.
+func (c *Conversation) waits() (at *reading, left time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at == nil {
+		return nil, answerWithin
+	}
+	return c.at, answerWithin - time.Since(c.at.last)
 }
 
 // One does a read in a conversation; nil makes one for it. A read that is not answered is not tried again before it has
 // come back. A read of several steps calls step before each, and ends with its error.
-func One[T any](c *Conversation, at Target, read func(step func() error) (T, error)) (value T, err error) {
+func One[T any](c *Conversation, target Target, read func(step func() error) (T, error)) (value T, err error) {
 	if c == nil {
-		return Together(func(c *Conversation) (T, error) { return One(c, at, read) })
+		return Together(func(c *Conversation) (T, error) { return One(c, target, read) })
 	}
-	alone, err := c.begin(&at)
-	switch {
-	case err != nil:
+	at, err := c.begin(target)
+	if err != nil {
 		return value, err
-	case !alone: // another goroutine reads in this conversation
-		return One(nil, at, read)
 	}
-	defer c.end()
-	return read(c.step)
+	if at == nil { // another goroutine reads in this conversation
+		return One(nil, target, read)
+	}
+	defer c.end(at)
+	return read(func() error { return c.step(at) })
 }
 
-// begin begins a read, unless another one is under way.
-func (c *Conversation) begin(at *Target) (alone bool, err error) {
-	if err := c.admit(*at); err != nil {
-		return false, err
+// begin begins a read; nil if another one is under way.
+func (c *Conversation) begin(target Target) (*reading, error) {
+	at := &reading{target: target, turn: c.accounts}
+	if _, is := target.(Owned); is {
+		at.turn = c.turns
 	}
-	c.turns <- struct{}{}
-	if c.at.CompareAndSwap(nil, at) {
-		c.first = time.Now()
-		c.last = c.first
-		return true, nil
+	at.turn <- struct{}{}
+	err := c.admit(target) // now: the last one may not have been answered
+	if err == nil && c.enter(at) {
+		return at, nil
 	}
-	<-c.turns
-	return false, nil
+	<-at.turn
+	return nil, err
 }
 
-// step begins the next step of a read. Its error says that the read ends.
-func (c *Conversation) step() error {
-	at := *c.at.Load()
-	c.steps.Add(1)
-	if of, over := c.answeredLate(at); over || c.abandoned.Load() {
-		return heldBy(at, of)
-	}
-	c.last = time.Now()
-	return nil
-}
-
-// answeredLate counts the time of the last step if it was late, and says whether the account has had too much.
-func (c *Conversation) answeredLate(at Target) (of owner, over bool) {
-	now := time.Now()
-	took := now.Sub(c.last)
-	if now.Sub(c.first) >= longest {
-		took = ofAccount
-	}
-	if took < late {
-		return of, false
-	}
-	of, err := ownerOf(at)
-	return of, err == nil && c.charge(of, took) || took >= ofAccount
-}
-
-// charge counts time of an account.
-func (b *bounds) charge(of owner, took time.Duration) (over bool) {
-	if of == root || !of.known {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.renew()
-	b.took[of] += took
-	if over = b.over(of); over {
-		b.some.Store(true)
-	}
-	return over
-}
-
-// renew begins a new period if the last one is over.
-func (b *bounds) renew() {
-	if now := time.Now(); now.Sub(b.since) >= period {
-		b.since = now
-		clear(b.took)
-	}
-}
-
-// over says whether an account, or all together, let us wait too long in this period.
-func (b *bounds) over(of owner) bool {
-	all := time.Duration(0)
-	for _, took := range b.took {
-		all += took
-	}
-	return b.took[of] >= ofAccount || all >= ofAll
-}
-
-// end ends a read.
-func (c *Conversation) end() {
-	if !c.abandoned.Load() {
-		_, _ = c.answeredLate(*c.at.Load()) // the next read may be refused
-	}
+func (c *Conversation) enter(at *reading) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.steps.Add(1)
-	c.at.Store(nil)
-	if c.key == "" {
-		<-c.turns
-		return
-	}
-	if h := c.held[c.key]; h.n > 1 {
-		c.held[c.key] = held{h.owner, h.n - 1}
-	} else {
-		delete(c.held, c.key)
-	}
-	c.key = ""
-}
-
-// hold notes that a read is not answered; false if it is.
-func (c *Conversation) hold(at *Target, steps int64, of owner) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.at.Load() != at || c.steps.Load() != steps {
+	if c.at != nil {
 		return false
 	}
-	c.abandoned.Store(true)
-	c.key = (*at).String()
-	c.held[c.key] = held{of, c.held[c.key].n + 1}
-	c.some.Store(true)
-	<-c.turns
+	at.begun = time.Now()
+	at.last, c.at = at.begun, at
 	return true
 }
 
 // admit says why a read is not tried.
-func (c *Conversation) admit(at Target) error {
+func (c *Conversation) admit(target Target) error {
 	if c.abandoned.Load() {
-		return heldBy(at, owner{})
+		return fmt.Errorf("%s: %w", target, ErrNotAsked)
 	}
 	if !c.some.Load() {
 		return nil
 	}
 	c.mu.Lock()
-	c.renew()
-	its, is := c.held[at.String()]
-	full, by := c.full()
+	its, is := c.held[target.String()]
+	full := c.full(c.sum())
 	c.mu.Unlock()
 	if is {
-		return heldBy(at, its.owner)
+		return doesNotAnswer(target, its.owner)
 	}
 	if !full {
 		return nil
 	}
-	of, err := ownerOf(at)
+	of, err := c.ownerOf(target)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case of == root, !of.known && by[of] < mostHeld:
-		return nil
-	case of.known && len(c.held) < mostHeld && by[of] < MostOfAccount && !c.over(of):
-		return nil
+	if by, refused := c.refuses(c.sum(), of); refused {
+		return fmt.Errorf("%s is not read, because of uid %d: %w", target, by.uid, ErrNotAsked)
 	}
-	return heldBy(at, of)
+	return nil
 }
 
-// full says whether reads of any account are refused, and how many of each are not answered.
-func (b *bounds) full() (full bool, by map[owner]int) {
-	by = map[owner]int{}
+// sums are what all owners have together.
+type sums struct {
+	held int
+	by   map[owner]int
+	took time.Duration
+	// longest is who had most of our time.
+	longest owner
+}
+
+// sum counts it, in a new period if the last one is over. The caller has the mutex.
+func (b *bounds) sum() sums {
+	if now := time.Now(); now.Sub(b.since) >= period {
+		b.since = now
+		clear(b.took)
+	}
+	s := sums{by: map[owner]int{}}
 	for _, h := range b.held {
-		by[h.owner] += h.n
-		full = full || by[h.owner] >= MostOfAccount
+		s.held, s.by[h.owner] = s.held+h.n, s.by[h.owner]+h.n
+	}
+	for of, took := range b.took {
+		if s.took += min(took, ofAccount); took > b.took[s.longest] {
+			s.longest = of
+		}
+	}
+	return s
+}
+
+// refuses says whether no read of an owner is tried, and because of whom. The caller has the mutex.
+func (b *bounds) refuses(s sums, of owner) (because owner, refused bool) {
+	switch {
+	case of == root:
+		return of, false
+	case !of.known:
+		return s.longest, s.by[of] >= mostHeld
+	case s.by[of] >= mostOfAccount || b.took[of] >= ofAccount:
+		return of, true
+	}
+	return s.longest, s.held >= mostHeld || s.took >= ofAll
+}
+
+// full says whether reads of any owner are refused. The caller has the mutex.
+func (b *bounds) full(s sums) (refused bool) {
+	refused = s.held >= mostHeld || s.took >= ofAll || s.by[owner{}] >= mostHeld
+	for of := range s.by {
+		refused = refused || s.by[of] >= mostOfAccount
 	}
 	for of := range b.took {
-		full = full || b.over(of)
+		refused = refused || b.took[of] >= ofAccount
 	}
-	b.some.Store(full || len(b.held) > 0)
-	return full || len(b.held) >= mostHeld, by
+	b.some.Store(refused || len(b.held) > 0)
+	return refused
+}
+
+// step begins the next step of a read. Its error says that the read ends.
+func (c *Conversation) step(at *reading) error {
+	if c.answered(at) || c.abandoned.Load() {
+		return fmt.Errorf("%s: %w", at.target, ErrNotAsked)
+	}
+	return nil
+}
+
+// answered notes that a step was answered, and says whether its owner let us wait too long.
+func (c *Conversation) answered(at *reading) (over bool) {
+	c.mu.Lock()
+	now := time.Now()
+	took, counted := now.Sub(at.last), at.held != ""
+	if now.Sub(at.begun) >= longest {
+		took, over = ofAccount, true
+	}
+	at.last = now
+	c.mu.Unlock()
+	if took < late || counted {
+		return over
+	}
+	of, _ := c.ownerOf(at.target) // else it is nobody's
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.charge(of, took) || over
+}
+
+// charge counts time of an owner, and says whether it had too much. The caller has the mutex.
+func (b *bounds) charge(of owner, took time.Duration) (over bool) {
+	if of.known && of != root {
+		b.sum() // first: a new period may have begun
+		b.took[of] += took
+		s := b.sum()
+		b.full(s)
+		_, over = b.refuses(s, of)
+	}
+	return over
+}
+
+// end ends a read.
+func (c *Conversation) end(at *reading) {
+	c.answered(at) // the next read may be refused
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = nil
+	if at.held == "" {
+		<-at.turn
+		return
+	}
+	if h := c.held[at.held]; h.n > 1 {
+		c.held[at.held] = held{h.owner, h.n - 1}
+	} else {
+		delete(c.held, at.held)
+	}
+}
+
+// hold notes that a read is not answered; false if it is.
+func (c *Conversation) hold(at *reading, of owner) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	took := time.Since(at.last)
+	if c.at != at || took < answerWithin {
+		return false
+	}
+	c.abandoned.Store(true)
+	at.held = at.target.String()
+	c.held[at.held] = held{of, c.held[at.held].n + 1}
+	c.some.Store(true)
+	c.charge(of, took)
+	<-at.turn
+	return true
 }
 
 // ownerOf is whose a target is; the error is that of a target which is no more.
-func ownerOf(at Target) (owner, error) {
-	uid, err := at.Account()
-	if errors.Is(err, ErrOwner) || errors.Is(err, ErrHeld) {
+func (b *bounds) ownerOf(target Target) (owner, error) {
+	owned, is := target.(Owned)
+	if !is {
 		return owner{}, nil
+	}
+	uid, err := owned.Account()
+	if errors.Is(err, ErrHeld) {
+		return owner{}, nil
+	}
+	if group := b.group.Load(); group != nil {
+		uid = (*group)(uid)
 	}
 	return owner{uid, err == nil}, err
 }
 
-func heldBy(at Target, of owner) error {
+func doesNotAnswer(target Target, of owner) error {
 	if of.known {
-		return fmt.Errorf("%s, of uid %d: %w", at, of.uid, ErrHeld)
+		return fmt.Errorf("%s, of uid %d: %w", target, of.uid, ErrHeld)
 	}
-	return fmt.Errorf("%s: %w", at, ErrHeld)
+	return fmt.Errorf("%s: %w", target, ErrHeld)
 }

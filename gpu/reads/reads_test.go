@@ -5,22 +5,33 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// thing is a target of an account, that the kernel answers after a time.
+// thing is a target that the kernel answers after a time. Nobody's says of an account that it is one.
 type thing struct {
 	name  string
-	uid   uint32
-	err   error
 	takes time.Duration
 }
 
-func (t thing) String() string           { return t.name }
-func (t thing) Account() (uint32, error) { return t.uid, t.err }
+func (t thing) String() string { return t.name }
+
+// owned is a thing of an account, which is read as well.
+type owned struct {
+	thing
+	n   *node
+	uid uint32
+	err error
+}
+
+func (t owned) Account() (uint32, error) {
+	_, err := t.n.read(thing{t.name + " account", 0})
+	return t.uid, errors.Join(err, t.err)
+}
 
 // node is a kernel.
 type node struct {
@@ -30,33 +41,53 @@ type node struct {
 
 func newNode() *node { return &node{bounds: newBounds()} }
 
+func (n *node) of(uid uint32, name string, takes time.Duration) owned {
+	return owned{thing{name, takes}, n, uid, nil}
+}
+
 // read reads something, and says how long that took.
-func (n *node) read(at thing) (took time.Duration, err error) {
+func (n *node) read(target Target) (took time.Duration, err error) {
+	takes := time.Duration(0)
+	switch t := target.(type) {
+	case owned:
+		takes = t.takes
+	case thing:
+		takes = t.takes
+	}
 	begin := time.Now()
 	_, err = together(n.bounds, func(c *Conversation) (struct{}, error) {
-		return One(c, at, func(func() error) (struct{}, error) {
+		return One(c, target, func(func() error) (struct{}, error) {
 			n.asked.Add(1)
-			time.Sleep(at.takes)
+			time.Sleep(takes)
 			return struct{}{}, nil
 		})
 	})
 	return time.Since(begin), err
 }
 
-func (n *node) held(t *testing.T, at thing, want bool) {
+// expect wants a read to be answered, not answered, or not tried.
+func (n *node) expect(t *testing.T, target Target, want error) {
 	t.Helper()
-	if took, err := n.read(at); errors.Is(err, ErrHeld) != want {
-		t.Errorf("%s of %d, after %s: %v", at.name, at.uid, took, err)
+	took, err := n.read(target)
+	got := error(nil)
+	switch {
+	case errors.Is(err, ErrNotAsked) && errors.Is(err, ErrHeld) && took < answerWithin:
+		got = ErrNotAsked
+	case errors.Is(err, ErrHeld):
+		got = ErrHeld
+	}
+	if !errors.Is(got, want) || errors.Is(got, ErrNotAsked) != errors.Is(want, ErrNotAsked) || (err == nil) != (want == nil) {
+		t.Errorf("%s, after %s: %v, want %v", target, took, err, want)
 	}
 }
 
 // none waits until all reads have come back.
 func (n *node) none(t *testing.T) {
 	t.Helper()
-	time.Sleep(2 * time.Hour)
+	time.Sleep(4 * time.Hour)
 	synctest.Wait()
-	if len(n.bounds.held) > 0 || len(n.turns) > 0 {
-		t.Errorf("held: %v, %d turns", n.bounds.held, len(n.turns))
+	if len(n.held) > 0 || len(n.turns) > 0 || len(n.accounts) > 0 {
+		t.Errorf("held: %v, %d and %d turns", n.held, len(n.turns), len(n.accounts))
 	}
 }
 
@@ -65,18 +96,18 @@ func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		for i, within := range []time.Duration{answerWithin, 0} {
-			took, err := n.read(thing{"7", 1000, nil, time.Hour})
-			if took != within || !errors.Is(err, ErrHeld) || !strings.HasPrefix(err.Error(), "7, of uid 1000: ") || n.asked.Load() != 1 {
-				t.Errorf("%d: after %s, asked %d times: %v", i, took, n.asked.Load(), err)
+			took, err := n.read(n.of(1000, "7", time.Hour))
+			if took != within || !errors.Is(err, ErrHeld) || !strings.HasPrefix(err.Error(), "7, of uid 1000: ") {
+				t.Errorf("%d: after %s: %v", i, took, err)
 			}
 		}
-		n.held(t, thing{"9", 1000, nil, 0}, false)
-		n.held(t, thing{"6", 1000, fs.ErrNotExist, time.Hour}, true)
-		if took, err := n.read(thing{"8", 1001, nil, time.Hour}); took != nextWithin || !errors.Is(err, ErrHeld) {
-			t.Errorf("beside it: after %s: %v", took, err)
-		}
+		n.expect(t, n.of(1000, "9", 0), nil)
+		n.expect(t, n.of(1000, "8", answerWithin/2), nil)
+		gone := n.of(1000, "6", time.Hour)
+		gone.err = fs.ErrNotExist
+		n.expect(t, gone, ErrHeld)
 		n.none(t)
-		n.held(t, thing{"7", 1000, nil, 0}, false)
+		n.expect(t, n.of(1000, "7", 0), nil)
 		if n.some.Load() {
 			t.Error("all else is looked at for ever")
 		}
@@ -88,26 +119,22 @@ func TestHeld(t *testing.T) {
 func TestHeldOfAnAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		for i := range MostOfAccount {
-			if i == MostOfAccount/2 {
-				time.Sleep(period) // their time counts, too
-			}
-			n.held(t, thing{fmt.Sprint(i), 1000, nil, time.Hour}, true)
+		for i := range mostOfAccount {
+			time.Sleep(period) // their time counts, too
+			n.expect(t, n.of(1000, fmt.Sprint(i), time.Hour), ErrHeld)
 		}
-		n.held(t, thing{"other", 1000, nil, 0}, true)
-		if n.asked.Load() != MostOfAccount {
-			t.Errorf("asked %d times", n.asked.Load())
-		}
-		time.Sleep(period) // what they took counts no longer, that they wait does
-		n.held(t, thing{"other", 1000, nil, 0}, true)
-		n.held(t, thing{"other", 1001, nil, 0}, false)
-		n.held(t, thing{"other", 0, nil, 0}, false)
-		n.held(t, thing{"other", 0, ErrOwner, 0}, false)
-		if _, err := n.read(thing{"gone", 0, fs.ErrNotExist, 0}); !errors.Is(err, fs.ErrNotExist) {
+		time.Sleep(period)
+		n.expect(t, n.of(1000, "other", 0), ErrNotAsked)
+		n.expect(t, n.of(1001, "other", 0), nil)
+		n.expect(t, n.of(0, "other", 0), nil)
+		n.expect(t, thing{"other", 0}, nil)
+		gone := n.of(1000, "gone", 0)
+		gone.err = fs.ErrNotExist
+		if _, err := n.read(gone); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrHeld) {
 			t.Error("what is no more is held:", err)
 		}
 		n.none(t)
-		n.held(t, thing{"other", 1000, nil, 0}, false)
+		n.expect(t, n.of(1000, "other", 0), nil)
 	})
 }
 
@@ -116,34 +143,60 @@ func TestHeldOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		for i := range mostHeld {
-			if i%MostOfAccount == 0 {
+			if i%8 == 0 {
 				time.Sleep(period)
 			}
-			n.held(t, thing{fmt.Sprint(i), uint32(1000 + i), nil, time.Hour}, true)
+			n.expect(t, n.of(uint32(1000+i), fmt.Sprint(i), time.Hour), ErrHeld)
 		}
-		n.asked.Store(0)
-		n.held(t, thing{"other", 1, nil, 0}, true)
-		n.held(t, thing{"other", 0, nil, 0}, false)
-		n.held(t, thing{"other", 0, ErrOwner, 0}, false)
-		if n.asked.Load() != 2 {
-			t.Errorf("asked %d times", n.asked.Load())
-		}
+		time.Sleep(period)
+		n.expect(t, n.of(1, "other", 0), ErrNotAsked)
+		n.expect(t, n.of(0, "other", 0), nil)
+		n.expect(t, thing{"other", 0}, nil)
 		n.none(t)
 	})
 }
 
-// TestHeldOfNobody: what says whose things are is bounded as well.
+// TestHeldOfNobody: reads that say whose things are have a bound of their own.
 func TestHeldOfNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		for i := range mostHeld + 1 {
-			n.held(t, thing{fmt.Sprint(i), 0, ErrOwner, time.Hour}, true)
+		for i := range mostHeld {
+			n.expect(t, thing{fmt.Sprint(i), time.Hour}, ErrHeld)
 		}
-		if n.asked.Load() != mostHeld {
-			t.Errorf("asked %d times", n.asked.Load())
-		}
+		n.expect(t, thing{"other", time.Hour}, ErrNotAsked)
 		n.none(t)
 	})
+}
+
+// TestAtOnce: very many callers at once lose few more threads than may be under way, and wait for these alone. Then others
+// are answered.
+func TestAtOnce(t *testing.T) {
+	for name, c := range map[string]func(n *node, i int) owned{
+		"one process":    func(n *node, _ int) owned { return n.of(1000, "7", time.Hour) },
+		"many processes": func(n *node, i int) owned { return n.of(1000, fmt.Sprint(i), time.Hour) },
+		"late answers":   func(n *node, i int) owned { return n.of(1000, fmt.Sprint(i), answerWithin*9/10) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode()
+			var callers sync.WaitGroup
+			begin := time.Now()
+			for i := range 1000 {
+				callers.Go(func() { _, _ = n.read(c(n, i)) })
+			}
+			callers.Wait()
+			n.mu.Lock()
+			lost := 0
+			for _, h := range n.held {
+				lost += h.n
+			}
+			n.mu.Unlock()
+			if took := time.Since(begin); took > 3*answerWithin || lost > 2*mostAtOnce {
+				t.Errorf("%s: after %s, %d threads wait", name, took, lost)
+			}
+			n.expect(t, n.of(1001, "other", 0), nil)
+			n.none(t)
+		})
+	}
 }
 
 // TestLate: an account whose reads are answered late has so much time in each period. All have so much together.
@@ -152,26 +205,42 @@ func TestLate(t *testing.T) {
 		n := newNode()
 		const slow = answerWithin * 9 / 10
 		for range 100 {
-			n.held(t, thing{"soon", 1000, nil, late / 2}, false)
-			n.held(t, thing{"slow", 0, nil, slow}, false)
+			n.expect(t, n.of(1000, "soon", late/2), nil)
+			n.expect(t, n.of(0, "slow", slow), nil)
 		}
-		for i, want := range []bool{false, false, false, true} {
-			if took, err := n.read(thing{"slow", 1000, nil, slow}); errors.Is(err, ErrHeld) != want || want && took > 0 {
-				t.Errorf("%d: after %s: %v", i, took, err)
-			}
-		}
-		n.held(t, thing{"other", 1000, nil, 0}, true)
-		n.held(t, thing{"other", 1001, nil, 0}, false)
 		time.Sleep(period)
-		n.held(t, thing{"other", 1000, nil, 0}, false)
-		time.Sleep(period)
-		for uid := uint32(1); uid < 12; uid++ {
-			n.held(t, thing{"slow", 1000 + uid, nil, slow}, false)
+		for _, want := range []error{nil, nil, nil, ErrNotAsked} {
+			n.expect(t, n.of(1000, "slow", slow), want)
 		}
-		n.held(t, thing{"slow", 1012, nil, slow}, false)
-		n.held(t, thing{"other", 1013, nil, 0}, true)
-		n.held(t, thing{"other", 0, nil, 0}, false)
+		n.expect(t, n.of(1000, "other", 0), ErrNotAsked)
+		n.expect(t, n.of(1001, "other", 0), nil)
+		time.Sleep(period)
+		n.expect(t, n.of(1000, "other", 0), nil)
+		time.Sleep(period)
+		for uid := uint32(1); uid <= 22; uid++ {
+			n.expect(t, n.of(1000+uid, "slow", slow), nil)
+		}
+		n.expect(t, n.of(1030, "slow", slow), nil)
+		_, err := n.read(n.of(1031, "other", 0))
+		if !errors.Is(err, ErrNotAsked) || !strings.Contains(err.Error(), "other is not read, because of uid 10") {
+			t.Error(err)
+		}
+		n.expect(t, n.of(0, "other", 0), nil)
 		n.none(t)
+	})
+}
+
+// TestOwners: the accounts of one owner count together.
+func TestOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		group := func(uid uint32) uint32 { return uid / 1000 * 1000 }
+		n.group.Store(&group)
+		for uid := uint32(1000); uid < 1003; uid++ {
+			n.expect(t, n.of(uid, "slow", answerWithin*9/10), nil)
+		}
+		n.expect(t, n.of(1003, "other", 0), ErrNotAsked)
+		n.expect(t, n.of(2000, "other", 0), nil)
 	})
 }
 
@@ -184,9 +253,9 @@ func TestSteps(t *testing.T) {
 		"soon": {late / 2, int(longest / (late / 2))}, "late": {answerWithin / 2, 4}, "not answered": {2 * answerWithin, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b, steps := newBounds(), 0
-			_, err := together(b, func(c1 *Conversation) (int, error) {
-				return One(c1, thing{"7", 1000, nil, 0}, func(step func() error) (int, error) {
+			n, steps := newNode(), 0
+			_, err := together(n.bounds, func(talk *Conversation) (int, error) {
+				return One(talk, n.of(1000, "7", 0), func(step func() error) (int, error) {
 					for ; ; steps++ {
 						if err := step(); err != nil {
 							return 0, err
@@ -198,45 +267,53 @@ func TestSteps(t *testing.T) {
 			if !errors.Is(err, ErrHeld) {
 				t.Errorf("%s: %v", name, err)
 			}
-			time.Sleep(time.Hour)
-			synctest.Wait()
-			if steps != c.want || len(b.turns) > 0 || len(b.held) > 0 {
-				t.Errorf("%s: %d steps, want %d; %d turns, held %v", name, steps, c.want, len(b.turns), b.held)
+			if n.none(t); steps != c.want {
+				t.Errorf("%s: %d steps, want %d", name, steps, c.want)
 			}
 		})
 	}
 }
 
-// TestConversation: reads one after the other have one goroutine. Another one that reads with it has its own, and what
-// was abandoned reads no more.
+// TestConversation: what reads do besides has no deadline, and each read has its own. Another goroutine that reads with
+// it has a conversation of its own, and what was abandoned reads no more.
 func TestConversation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, after := newNode(), error(nil)
 		begin := time.Now()
 		_, err := together(n.bounds, func(c *Conversation) (struct{}, error) {
-			time.Sleep(time.Minute) // what it does besides has no deadline
-			_, _ = One(c, thing{"7", 1000, nil, 0}, func(func() error) (struct{}, error) {
-				time.Sleep(time.Hour)
-				return struct{}{}, nil
-			})
-			_, after = One(c, thing{"8", 1000, nil, 0}, func(func() error) (struct{}, error) { return struct{}{}, nil })
+			read := func(takes time.Duration) error {
+				_, err := One(c, n.of(0, "7", 0), func(func() error) (struct{}, error) {
+					time.Sleep(takes)
+					return struct{}{}, nil
+				})
+				return err
+			}
+			time.Sleep(time.Minute + answerWithin/3) // between two looks at it
+			for range 100 {
+				if err := read(answerWithin * 9 / 10); err != nil {
+					t.Error(err)
+				}
+			}
+			_ = read(time.Hour)
+			after = read(0)
 			return struct{}{}, nil
 		})
-		if took := time.Since(begin); !errors.Is(err, ErrHeld) || took > time.Minute+2*answerWithin {
+		if took := time.Since(begin); !errors.Is(err, ErrHeld) || took < time.Minute+90*answerWithin || took > time.Minute+93*answerWithin {
 			t.Errorf("after %s: %v", took, err)
 		}
 		n.none(t)
 		if !errors.Is(after, ErrHeld) {
 			t.Error("it reads on:", after)
 		}
-		c, at := &Conversation{bounds: n.bounds}, Target(thing{"9", 1000, nil, 0})
-		if alone, err := c.begin(&at); !alone || err != nil {
-			t.Error(alone, err)
+		c := &Conversation{bounds: n.bounds}
+		at, err := c.begin(thing{"9", 0})
+		if at == nil || err != nil {
+			t.Fatal(at, err)
 		}
-		if alone, err := c.begin(&at); alone || err != nil {
-			t.Error("two read at once:", alone, err)
+		if other, err := c.begin(thing{"9", 0}); other != nil || err != nil {
+			t.Error("two read at once:", other, err)
 		}
-		c.end()
+		c.end(at)
 		n.none(t)
 	})
 }
