@@ -100,7 +100,7 @@ func (s *served) server() Server {
 		if len(all) == 1 {
 			found = all[0]
 		}
-		return found.Answers()
+		return found.Answers() && found.Status == s.status(Active) // a new one may begin still
 	})
 	return found
 }

@@ -26,11 +26,11 @@ const (
 	answerWithin = time.Second
 	// mostAtOnce bounds the reads under way. All of them may get no answer.
 	mostAtOnce = 16
-	// Above so many reads without an answer of one account, or of all, no more are tried of that account, or of any
-	// but root.
-	mostOfAccount, mostHeld = 16, 256
-	// What is answered late counts, too: in each period an account may have so much of our time, and all may. A busy
-	// machine keeps a read for less than late.
+	// Above so many reads without an answer of one account, or of all users, no more are tried of that account, or of
+	// any user. Root alone may have as many as all users: it meets such a file system only by accident.
+	mostOfAccount, mostHeld = 16, 128
+	// What is answered late counts, too: in each period an account may have so much of our time, and all users may, and
+	// root. A busy machine keeps a read for less than late.
 	period, ofAccount, ofAll = 30 * time.Second, 2 * time.Second, 20 * time.Second
 	late                     = 50 * time.Millisecond
 	// longest is how long a read of many steps may take: some millions of files, on a busy machine.
@@ -53,7 +53,7 @@ type owner struct {
 	known bool
 }
 
-// root is never refused: nothing of it waits for a user's file system.
+// root has bounds of its own: users cannot have it wait for their file systems.
 var root = owner{0, true}
 
 // bounds count the reads that the kernel does not answer, or answers late.
@@ -225,7 +225,7 @@ func (c *Conversation) admit(target Target) error {
 	return nil
 }
 
-// sums are what all owners have together.
+// sums are what all owners have together, users without root.
 type sums struct {
 	held int
 	by   map[owner]int
@@ -242,9 +242,14 @@ func (b *bounds) sum() sums {
 	}
 	s := sums{by: map[owner]int{}}
 	for _, h := range b.held {
-		s.held, s.by[h.owner] = s.held+h.n, s.by[h.owner]+h.n
+		if s.by[h.owner] += h.n; h.user() {
+			s.held += h.n
+		}
 	}
 	for of, took := range b.took {
+		if !of.user() {
+			continue
+		}
 		if s.took += min(took, ofAccount); took > b.took[s.longest] {
 			s.longest = of
 		}
@@ -252,13 +257,13 @@ func (b *bounds) sum() sums {
 	return s
 }
 
+func (of owner) user() bool { return of.known && of != root }
+
 // refuses says whether no read of an owner is tried, and because of whom. The caller has the mutex.
 func (b *bounds) refuses(s sums, of owner) (because owner, refused bool) {
 	switch {
-	case of == root:
-		return of, false
-	case !of.known:
-		return s.longest, s.by[of] >= mostHeld
+	case !of.user():
+		return of, s.by[of] >= mostHeld || b.took[of] >= ofAll
 	case s.by[of] >= mostOfAccount || b.took[of] >= ofAccount:
 		return of, true
 	}
@@ -267,12 +272,16 @@ func (b *bounds) refuses(s sums, of owner) (because owner, refused bool) {
 
 // full says whether reads of any owner are refused. The caller has the mutex.
 func (b *bounds) full(s sums) (refused bool) {
-	refused = s.held >= mostHeld || s.took >= ofAll || s.by[owner{}] >= mostHeld
+	owners := map[owner]bool{{1, true}: true} // any user, for what all have together
 	for of := range s.by {
-		refused = refused || s.by[of] >= mostOfAccount
+		owners[of] = true
 	}
 	for of := range b.took {
-		refused = refused || b.took[of] >= ofAccount
+		owners[of] = true
+	}
+	for of := range owners {
+		_, one := b.refuses(s, of)
+		refused = refused || one
 	}
 	b.some.Store(refused || len(b.held) > 0)
 	return refused
@@ -307,7 +316,7 @@ func (c *Conversation) answered(at *reading) (over bool) {
 
 // charge counts time of an owner, and says whether it had too much. The caller has the mutex.
 func (b *bounds) charge(of owner, took time.Duration) (over bool) {
-	if of.known && of != root {
+	if of.known {
 		b.sum() // first: a new period may have begun
 		b.took[of] += took
 		s := b.sum()

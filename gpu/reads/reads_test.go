@@ -138,7 +138,7 @@ func TestHeldOfAnAccount(t *testing.T) {
 	})
 }
 
-// TestHeldOfAll: with so many reads without an answer root's are tried alone.
+// TestHeldOfAll: with so many reads without an answer of users root's are tried alone.
 func TestHeldOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -204,10 +204,13 @@ func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		const slow = answerWithin * 9 / 10
-		for range 100 {
+		for range 22 {
 			n.expect(t, n.of(1000, "soon", late/2), nil)
 			n.expect(t, n.of(0, "slow", slow), nil)
 		}
+		n.expect(t, n.of(0, "slow", slow), nil)
+		n.expect(t, n.of(0, "other", 0), ErrNotAsked)
+		n.expect(t, n.of(1001, "other", 0), nil)
 		time.Sleep(period)
 		for _, want := range []error{nil, nil, nil, ErrNotAsked} {
 			n.expect(t, n.of(1000, "slow", slow), want)
@@ -282,7 +285,7 @@ func TestConversation(t *testing.T) {
 		begin := time.Now()
 		_, err := together(n.bounds, func(c *Conversation) (struct{}, error) {
 			read := func(takes time.Duration) error {
-				_, err := One(c, n.of(0, "7", 0), func(func() error) (struct{}, error) {
+				_, err := One(c, thing{"7", 0}, func(func() error) (struct{}, error) {
 					time.Sleep(takes)
 					return struct{}{}, nil
 				})
