@@ -7,6 +7,7 @@ package reads
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,19 +115,28 @@ func Together[T any](do func(*Conversation) (T, error)) (T, error) { return toge
 
 func together[T any](b *bounds, do func(*Conversation) (T, error)) (value T, err error) {
 	type answer struct {
-		value T
-		err   error
+		value    T
+		err      error
+		panicked any
 	}
 	c, answers := &Conversation{bounds: b}, make(chan answer, 1)
 	go func() {
+		defer func() {
+			if p := recover(); p != nil { // the caller's to handle
+				answers <- answer{panicked: fmt.Sprintf("%v\n%s", p, debug.Stack())}
+			}
+		}()
 		v, err := do(c)
-		answers <- answer{v, err}
+		answers <- answer{value: v, err: err}
 	}()
 	timer := time.NewTimer(answerWithin)
 	defer timer.Stop()
 	for {
 		select {
 		case a := <-answers:
+			if a.panicked != nil {
+				panic(a.panicked)
+			}
 			return a.value, a.err
 		case <-timer.C:
 		}

@@ -320,3 +320,19 @@ func TestConversation(t *testing.T) {
 		n.none(t)
 	})
 }
+
+// TestPanic: a panic is the caller's, and leaves nothing behind.
+func TestPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		defer func() {
+			if p := recover(); !strings.HasPrefix(fmt.Sprint(p), "oops\n") {
+				t.Errorf("recovered %v", p)
+			}
+			n.none(t)
+		}()
+		_, _ = together(n.bounds, func(c *Conversation) (int, error) {
+			return One(c, thing{"7", 0}, func(func() error) (int, error) { panic("oops") })
+		})
+	})
+}
