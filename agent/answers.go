@@ -27,7 +27,6 @@ import (
 	"github.com/gpuslot/gpuslot/agent/verify"
 	"github.com/gpuslot/gpuslot/agent/waiting"
 	"github.com/gpuslot/gpuslot/gpu"
-	"github.com/gpuslot/gpuslot/gpu/reads"
 )
 
 // answers are the agent's answers to requests on its socket.
@@ -62,7 +61,6 @@ type answers struct {
 func (a *answers) server(callers starter.Node, hooks ...string) *server.Server {
 	owners := room.NewOwners(callers.Subuid)
 	callers.Turns = room.NewTurns(owners)
-	reads.GroupBy(owners.Of)
 	return server.New(server.Options{
 		Callers: callers, Own: callers.Own, Handlers: a.handlers(callers, hooks), Feedback: &a.feedback, Log: a.log,
 		Hook: func(c starter.Caller) bool { return callers.IsHook(c, hooks...) }, Owners: owners,

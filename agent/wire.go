@@ -34,6 +34,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/partitions"
 	"github.com/gpuslot/gpuslot/agent/plan"
 	"github.com/gpuslot/gpuslot/agent/release"
+	"github.com/gpuslot/gpuslot/agent/room"
 	"github.com/gpuslot/gpuslot/agent/sampling"
 	"github.com/gpuslot/gpuslot/agent/startd"
 	"github.com/gpuslot/gpuslot/agent/starter"
@@ -43,6 +44,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/waiting"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/gpu/reads"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -81,6 +83,7 @@ func newAgent(o Options, cfg config.Config) (*Agent, error) {
 	sys, root := cmp.Or(o.sys, "/sys"), cmp.Or(o.proc, "/proc")
 	a.cgroupRoot = cmp.Or(o.cgroupRoot, filepath.Join(sys, "fs/cgroup")) // where NVIDIA's driver looks, too
 	a.proc = starter.Node{FS: process.FS{Root: root}, Own: a.own, Mount: a.cgroupRoot, Daemons: &starter.Daemons{}}
+	reads.GroupBy(room.NewOwners(a.proc.Subuid).Of)
 	a.jobs, a.access = jobs.New(a.proc), access.NewList(a.pipes, a.clients)
 	a.prober = &capability.Prober{Probe: probe, MemoryLimits: o.MemoryLimits, Sys: sys, Log: o.Log}
 	a.reader = status.New(status.Options{})

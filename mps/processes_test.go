@@ -354,8 +354,10 @@ func TestFamilyOfUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.End(300)
-	f.Add(proctree.Process{PID: 400, Comm: "x"})
+	f.Add(proctree.Process{PID: 400, Comm: "nvidia-cuda-mps"})
 	f.Hold(400, "stat") // it may be a server: root's group has it
+	f.Add(proctree.Process{PID: 402, Comm: "x"})
+	f.Hold(402, "stat") // another program of root's
 	f.Add(proctree.Process{PID: 401, Comm: "x", UID: 1000})
 	f.Hold(401, "stat") // any user can bring that about
 	want := []process.ID{head, {PID: 200}, {PID: 400}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
@@ -69,8 +70,7 @@ func (d *Daemon) removeDirectory() error {
 // family is a daemon with the processes that it started.
 type family struct {
 	head process.ID
-	// leads says that the daemon leads a process group and session of its own,
-	// so that its servers can be told from other processes.
+	// leads: the daemon leads a process group and session of its own, which tells its servers from other processes.
 	leads bool
 }
 
@@ -98,6 +98,7 @@ func (f family) alive(in process.FS) []process.ID {
 		}
 		s, err := in.Stat(pid)
 		switch {
+		case errors.Is(err, process.ErrHeld) && !strings.HasPrefix(in.Comm(pid), "nvidia-cuda-mps"): // none of these
 		case err != nil && !process.Gone(err):
 			left = append(left, process.ID{PID: pid}) // it may be one; sendSignal signals none that it does not know
 		case err == nil && s.Session == f.head.PID && s.Started >= f.head.Started && !s.Ended():
@@ -152,8 +153,7 @@ func (f family) endBy(ctx context.Context, signal unix.Signal, wait time.Duratio
 	}
 }
 
-// sendSignal signals this very process, never a later one with its PID. A
-// suspended one takes SIGTERM only after SIGCONT.
+// sendSignal signals this very process, no later one with its PID. A suspended one takes SIGTERM only after SIGCONT.
 func sendSignal(p process.ID, signal unix.Signal) {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {

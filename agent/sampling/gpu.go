@@ -77,6 +77,9 @@ func (l *Loop) unclear(snap *usage.Snapshot, g *plan.GPU) string {
 			return keptBy(p)
 		}
 		whose = fmt.Sprintf("process %d is", p.PID)
+		if a, _ := l.Users.AccountOf(p.PID); a.Known {
+			whose = fmt.Sprintf("process %d of uid %d is", p.PID, a.UID)
+		}
 	}
 	return fmt.Sprintf("it is not known whose %s, because the kernel takes long to say so: look for a job that makes "+
 		"and removes cgroups without end, or a process that no signal ends (docs/runbook.md)", whose)

@@ -86,7 +86,7 @@ func TestSamplesDoNotWaitForCgroups(t *testing.T) {
 	if len(n.ends)+len(n.kills) > 0 {
 		t.Errorf("ended %v, killed %v", n.ends, n.kills)
 	}
-	for i, want := range []string{"it is not known whose process 101 is", ""} {
+	for i, want := range []string{"it is not known whose process 101 of uid 1000 is", ""} {
 		if why := n.loop.Blocked(n.node, uuid(i)); (why == "") != (want == "") || !strings.HasPrefix(why, want) {
 			t.Errorf("GPU %d: %q", i, why)
 		}
@@ -130,7 +130,7 @@ func TestShortLivedProcessesThatAreNotKnown(t *testing.T) {
 		n.readings[0] = reading(uuid(0), uses(pid, 16000))
 		n.sample(t)
 	}
-	if why := n.loop.Blocked(n.node, uuid(0)); !strings.HasPrefix(why, "it is not known whose process 302 is") {
+	if why := n.loop.Blocked(n.node, uuid(0)); !strings.HasPrefix(why, "it is not known whose process 302 of uid 1000 is") {
 		t.Errorf("%q", why)
 	}
 	if why := n.loop.Blocked(n.node, uuid(1)); why != "" {

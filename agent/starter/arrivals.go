@@ -2,6 +2,7 @@ package starter
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -54,6 +55,9 @@ func (n Node) starterIn(pid int) (s Starter, settled bool, err error) {
 		return s, err == nil, unlessGone(err)
 	}
 	p, err := n.Stat(pid)
+	if errors.Is(err, process.ErrHeld) && !strings.HasPrefix(n.Comm(pid), "condor_") {
+		err = errNoDaemon // another program of root's, with files on NFS for example
+	}
 	if err != nil || p.Ended() {
 		return s, false, unlessGone(err)
 	}

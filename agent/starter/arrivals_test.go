@@ -84,7 +84,12 @@ func TestProcessesThatAreNotAnswered(t *testing.T) {
 	if o := f.fs().OriginOf(300); !o.Before(s, Account{1001, true}) || o.Before(s, Account{1000, true}) {
 		t.Errorf("it is of the slot's next job: %+v", o)
 	}
-	f.Add(proctree.Process{PID: 301, Parent: 1, Comm: "x"})
+	f.Add(proctree.Process{PID: 302, Parent: 1, Comm: "x"})
+	f.Hold(302, "stat")
+	if found, no := (&Arrivals{}).New(f.fs(), time.Now()); no != nil || len(found) != 1 {
+		t.Errorf("beside another program of root's: %v, %v", found, no)
+	}
+	f.Add(proctree.Process{PID: 301, Parent: 1, Comm: "condor_startd"})
 	f.Hold(301, "stat")
 	if found, no := (&Arrivals{}).New(f.fs(), time.Now()); !errors.Is(no, process.ErrHeld) || len(found) != 1 {
 		t.Errorf("beside one of root's: %v, %v", found, no)

@@ -74,9 +74,8 @@ func (n Node) IdentifyPeer(conn *net.UnixConn, p Peer) (Caller, error) {
 	return n.identifyHeld(pidfd, p)
 }
 
-// identifyHeld identifies the process that a pidfd keeps from being mistaken. Where
-// the kernel gives none, another process may have the PID by now: it must at
-// least have the account that connected.
+// identifyHeld identifies the process that a pidfd keeps from being mistaken. Where the kernel gives none, another
+// process may have the PID by now: it must at least have the account that connected.
 func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
 	return process.Together(n.FS, func(fs process.FS) (Caller, error) {
 		n.FS = fs
@@ -103,8 +102,7 @@ func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
 	})
 }
 
-// actsAs says whether a process has this effective uid, which is the one that a
-// socket's credentials show.
+// actsAs says whether a process has this effective uid, which is the one that a socket's credentials show.
 func (n Node) actsAs(pid int, uid uint32) bool {
 	uids, err := n.UIDs(pid)
 	return err == nil && uids.Effective == uid

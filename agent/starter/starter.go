@@ -84,8 +84,7 @@ func (n Node) starterAbove(pid int) (Starter, error) {
 	return Starter{}, why
 }
 
-// belowStartd says whether a process was started by the startd itself, as
-// STARTD_CRON's are, and not by a job.
+// belowStartd says whether a process was started by the startd itself, as STARTD_CRON's are, and not by a job.
 func (n Node) belowStartd(pid int) bool {
 	slot, err := n.cgroupSlot(pid)
 	if err != nil || slot != "" {
@@ -116,10 +115,9 @@ const (
 // errNoDaemon says that a process runs none of HTCondor's programs.
 var errNoDaemon = errors.New("not a program of HTCondor's")
 
-// daemon says which of HTCondor's programs a process runs as a daemon of this node.
-// Its account and the file of its program decide, because anybody can take a name:
-// the real uid is root's ("Uid: 0 <condor> 0 <condor>" on 25.14.1) or, in a personal
-// pool, the agent's own, and no other account can write the file. The name costs least.
+// daemon says which of HTCondor's programs a process runs as a daemon of this node. Its account and the file of its
+// program decide, because anybody can take a name: the real uid is root's ("Uid: 0 <condor> 0 <condor>" on 25.14.1)
+// or, in a personal pool, the agent's own, and no other account can write the file.
 func (n Node) daemon(pid int, among ...string) (program string, err error) {
 	exe, err := n.Exe(pid)
 	if errors.Is(err, process.ErrHeld) {

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -158,8 +159,8 @@ func (o *owners) find(id process.ID) owned {
 	if o.site.Server(id.PID, id.Started) {
 		return owned{owner: OwnerServer}
 	}
-	if id.Started == 0 {
-		return owned{owner: OwnerUnknown} // the kernel does not answer what it is (process.ErrHeld)
+	if _, err := o.proc.Stat(id.PID); id.Started == 0 || errors.Is(err, process.ErrHeld) {
+		return owned{owner: OwnerUnknown} // the kernel does not answer what it is
 	}
 	return owned{owner: OwnerNone}
 }

@@ -212,6 +212,10 @@ func TestLate(t *testing.T) {
 		n.expect(t, n.of(0, "other", 0), ErrNotAsked)
 		n.expect(t, n.of(1001, "other", 0), nil)
 		time.Sleep(period)
+		for range 100 {
+			n.expect(t, n.of(0, "busy", answerWithin/3), nil)
+		}
+		time.Sleep(period)
 		for _, want := range []error{nil, nil, nil, ErrNotAsked} {
 			n.expect(t, n.of(1000, "slow", slow), want)
 		}
@@ -319,6 +323,40 @@ func TestConversation(t *testing.T) {
 		c.end(at)
 		n.none(t)
 	})
+}
+
+// TestSlowAccount: the time to find whose a thing is does not count for its owner.
+func TestSlowAccount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, steps := newNode(), 0
+		slow := slowly{n.of(1000, "7", 0)}
+		_, err := together(n.bounds, func(c *Conversation) (int, error) {
+			return One(c, slow, func(step func() error) (int, error) {
+				for ; steps < 1000; steps++ {
+					if err := step(); err != nil {
+						return 0, err
+					}
+					time.Sleep(time.Millisecond)
+					if steps == 0 {
+						time.Sleep(late)
+					}
+				}
+				return 0, nil
+			})
+		})
+		if err != nil {
+			t.Errorf("after %d steps: %v", steps, err)
+		}
+		n.none(t)
+	})
+}
+
+// slowly is a thing whose account is known late.
+type slowly struct{ owned }
+
+func (s slowly) Account() (uint32, error) {
+	time.Sleep(2 * late)
+	return s.uid, nil
 }
 
 // TestPanic: a panic is the caller's, and leaves nothing behind.
