@@ -33,20 +33,20 @@ func (d *Daemon) endOrphans(ctx context.Context) error {
 	}
 }
 
-// orphans are the servers whose environment names the pipe directory. No daemon
-// of it runs when this is asked.
+// orphans are the servers whose environment names the pipe directory. No daemon of it runs when this is asked.
 func (d *Daemon) orphans() ([]int, error) {
 	pids, err := proc.PIDs()
 	return slices.DeleteFunc(pids, func(pid int) bool { return !d.serves(pid) }), err
 }
 
-// serves says that a process is a server of this pipe directory. Its program counts,
-// not its name, which a process may change; and a file that users can write is theirs.
-// The environment is read last: that of a user's process may be on a file system of the
-// user's that never answers.
+// serves says that a process is a server of this pipe directory. Its program counts, not its name, which a process may
+// change; and a file that users can write is theirs. The account is asked first: the rest of a user's process may be on
+// a file system of the user's that never answers.
 func (d *Daemon) serves(pid int) bool {
-	exe, err := proc.Exe(pid)
-	if err != nil || filepath.Base(exe) != serverProgram || !ofDaemon(proc, pid) || !installed(pid) {
+	if !ofDaemon(proc, pid) {
+		return false
+	}
+	if exe, err := proc.Exe(pid); err != nil || filepath.Base(exe) != serverProgram || !installed(pid) {
 		return false
 	}
 	env, err := proc.Environ(pid)

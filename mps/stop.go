@@ -93,8 +93,8 @@ func (f family) alive(in process.FS) []process.ID {
 	}
 	var left []process.ID
 	for _, pid := range pids {
-		if !ofDaemon(in, pid) { // first: any user can have the kernel take long over the rest
-			continue
+		if _, err := in.UIDs(pid); err == nil && !ofDaemon(in, pid) {
+			continue // first: users can have the kernel take long over the rest
 		}
 		s, err := in.Stat(pid)
 		switch {

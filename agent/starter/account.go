@@ -36,9 +36,8 @@ func (n Node) OriginOf(pid int) Origin {
 	return Origin{Account{UID: uids.Real, Known: err == nil && (no == nil || errors.Is(no, process.ErrHeld))}, p.Started}
 }
 
-// Before says that a process is of another account than a starter's job and began before the
-// starter. The account alone says nothing: a job changes its own by setuid programs, of
-// itself with the accounts that /etc/subuid gives to its owner.
+// Before says that a process is of another account than a starter's job and began before the starter. The account
+// alone says nothing: a job changes its own by setuid programs, also to those that /etc/subuid gives to its owner.
 func (o Origin) Before(s Starter, of Account) bool {
 	return o.Known && of.Known && o.UID != of.UID && o.Began < s.Started
 }
@@ -49,10 +48,9 @@ func AccountNamed(ctx context.Context, name string) Account {
 	return Account{UID: uid, Known: known}
 }
 
-// JobAccounts looks at all processes once and finds the account that a slot's job
-// runs as: that of a child of its starter, else of a process below it in the slot's
-// cgroup, else the owner's by name, else of another process in that cgroup that is no
-// older than the starter. So what an earlier job left there says nothing beside the job.
+// JobAccounts looks at all processes once and finds the account that a slot's job runs as: that of a child of its
+// starter, else of a process below it in the slot's cgroup, else the owner's by name, else of another process in that
+// cgroup that is no older than the starter. So what an earlier job left there says nothing beside the job.
 func (n Node) JobAccounts(ctx context.Context, slots []condor.Slot) func(Starter, condor.Slot) Account {
 	all := n.accounts()
 	pids := slices.Sorted(maps.Keys(all))
@@ -83,7 +81,7 @@ const (
 	childInItsCgroup
 )
 
-// placesWithin is how long the places of all processes may take together, and what those of one account are.
+// placesWithin is how long the places of all processes may take together, and what those of one account, or four, are.
 const placesWithin = 2 * time.Second
 
 // ofNode are the processes of the node by PID.
@@ -105,11 +103,11 @@ func (n Node) accounts() ofNode {
 	one := n
 	one.Daemons = nil // what was kept may be older than one of the processes
 	n.pass = sync.OnceValues(func() (deep.Looks, error) { return one.intoSlots(0) })
-	took := map[uint32]time.Duration{}
+	took, users := map[uint32]time.Duration{}, time.Duration(0)
 	for _, pid := range pids {
 		uids, err := n.UIDs(pid)
 		of := uids.Real
-		if err != nil || of != 0 && took[of] > placesWithin {
+		if err != nil || of != 0 && max(took[of], users/4) > placesWithin {
 			continue
 		}
 		begin := time.Now()
@@ -117,7 +115,10 @@ func (n Node) accounts() ofNode {
 		if !n.SameUsers(pid) {
 			uids.Real = 0 // a job's own, of those that /etc/subuid gives to its owner
 		}
-		if took[of] += time.Since(begin); err != nil || p.Ended() {
+		if took[of] += time.Since(begin); of != 0 {
+			users += time.Since(begin)
+		}
+		if err != nil || p.Ended() {
 			continue
 		}
 		all[pid] = ofProcess{parent: p.Parent, started: p.Started, uid: uids.Real}

@@ -32,8 +32,7 @@ func PeerOf(c *net.UnixConn) (Peer, error) {
 // noHandle stands for the pidfd that kernels before 6.5 do not give.
 const noHandle = -1
 
-// peerHandle reads SO_PEERPIDFD, which refers to the very process that
-// connected, so that its number cannot be reused unseen; or it returns noHandle.
+// peerHandle reads SO_PEERPIDFD, the very process that connected, whose number cannot be reused unseen; or noHandle.
 func peerHandle(c *net.UnixConn) (pidfd int, err error) {
 	err = control(c, func(fd int) (err error) {
 		pidfd, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
