@@ -173,7 +173,7 @@ func TestLayoutThatIsKept(t *testing.T) {
 	v := ta.apply(false)
 	// The fake /proc does not list the GPU, so that the look fails.
 	if ta.ender.Wait(); !strings.Contains(log.String(), "who keeps a MIG layout from being changed") {
-		t.Errorf("nobody is looked for: %s, problems %q", &log, v.problems)
+		t.Errorf("gpuslotd does not look for who keeps the layout: %s, problems %q", &log, v.problems)
 	}
 }
 

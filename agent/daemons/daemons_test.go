@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -452,20 +450,6 @@ func TestFaultsOfTwoGPUs(t *testing.T) {
 	if n.round(); n.counts["fault"] != 2 {
 		t.Errorf("%d faults are counted", n.counts["fault"])
 	}
-}
-
-// sleeps starts a process, and says when it has ended.
-func sleeps(t *testing.T) (pid int, ended chan struct{}) {
-	t.Helper()
-	victim := exec.Command("sleep", "600")
-	victim.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := victim.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended = make(chan struct{})
-	go func() { _ = victim.Wait(); close(ended) }()
-	t.Cleanup(func() { _ = victim.Process.Kill(); <-ended })
-	return victim.Process.Pid, ended
 }
 
 // A PID in the daemon's list is no reason to kill a process that is in no slot of the GPU, or

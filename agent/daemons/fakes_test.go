@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -327,4 +329,18 @@ func (n *node) Event(e history.Event)          { n.noted = append(n.noted, e.Tex
 func (n *node) TrimLog(gpu.UUID) error {
 	n.counts["trim"]++
 	return n.fails["trim"]
+}
+
+// sleeps starts a process, and says when it has ended.
+func sleeps(t *testing.T) (pid int, ended chan struct{}) {
+	t.Helper()
+	victim := exec.Command("sleep", "600")
+	victim.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended = make(chan struct{})
+	go func() { _ = victim.Wait(); close(ended) }()
+	t.Cleanup(func() { _ = victim.Process.Kill(); <-ended })
+	return victim.Process.Pid, ended
 }

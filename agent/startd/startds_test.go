@@ -196,7 +196,7 @@ func TestFailedOrder(t *testing.T) {
 	}
 }
 
-// TestReport: a change is told when it comes, and again for a newer plan or another need. Its end is told where its
+// TestReport: gpuslotd reports a change once, and again for a newer plan or another need. It reports its end where its
 // startd has no other.
 func TestReport(t *testing.T) {
 	c := api.Change{Daemon: "STARTD", Need: api.NeedRestart, Plan: "a", Says: "now"}

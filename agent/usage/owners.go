@@ -159,8 +159,11 @@ func (o *owners) find(id process.ID) owned {
 	if o.site.Server(id.PID, id.Started) {
 		return owned{owner: OwnerServer}
 	}
-	if _, err := o.proc.Stat(id.PID); id.Started == 0 || errors.Is(err, process.ErrHeld) {
+	if id.Started == 0 {
 		return owned{owner: OwnerUnknown} // the kernel does not answer what it is
+	}
+	if _, err := o.proc.Stat(id.PID); errors.Is(err, process.ErrHeld) {
+		return owned{owner: OwnerUnknown} // since it was listed
 	}
 	return owned{owner: OwnerNone}
 }

@@ -189,8 +189,8 @@ func TestHeldReads(t *testing.T) {
 	}
 }
 
-// TestHeldInExec: a process that hangs in exec(2), because the close of its file is not answered, keeps nobody. kcmp(2)
-// waits for it with all kernels, /proc with newer ones.
+// TestHeldInExec: no read waits for a process that hangs in exec(2), because nobody answers the close of its file.
+// Without a deadline kcmp(2) waits for it on all kernels, and /proc on newer ones.
 func TestHeldInExec(t *testing.T) {
 	h := newHeldTree(t)
 	dir := t.TempDir()
