@@ -64,6 +64,9 @@ func holder(d *Daemon, last Checked) (process.ID, error) {
 // distrust says why a process that holds the lock is no control daemon of root's or
 // ours; empty for one that is. With an error it is not known.
 func distrust(in process.FS, pid int) (why string, err error) {
+	if of, _ := in.Owner(pid); of.UID != 0 && int(of.UID) != os.Geteuid() { // first: the rest may take the kernel long
+		return fmt.Sprintf("it is of uid %d", of.UID), nil
+	}
 	// The account is looked at twice: a job that starts a setuid program and then the
 	// control program has each of the two signs at some time, and never both.
 	for range 2 {

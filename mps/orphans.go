@@ -56,9 +56,8 @@ func (d *Daemon) serves(pid int) bool {
 // ofDaemon says that a control daemon of root's or ours may have started a process. A server for a user has that
 // user's account and keeps root's group (measured with 535 to 555), which no user's process has.
 func ofDaemon(in process.FS, pid int) bool {
-	uids, err := in.UIDs(pid)
-	gid, no := in.GID(pid)
-	return err == nil && no == nil && (uids.Real == 0 || int(uids.Real) == os.Geteuid() || gid == 0)
+	of, err := in.Owner(pid)
+	return err == nil && (of.UID == 0 || int(of.UID) == os.Geteuid() || of.GID == 0)
 }
 
 // installed says that the file of a process's program is root's, or this process's own in

@@ -197,9 +197,8 @@ func (s *Server) look() {
 		return // it ended meanwhile: a start time of 0 is no living process
 	}
 	s.ID = st.ID
-	if uids, err := proc.UIDs(s.PID); err == nil {
-		s.UID = uids.Effective
-	}
+	of, _ := proc.Owner(s.PID) // none if it has ended
+	s.UID = of.UID
 }
 
 func notFound(reply string, pid int) bool {

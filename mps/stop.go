@@ -93,7 +93,7 @@ func (f family) alive(in process.FS) []process.ID {
 	}
 	var left []process.ID
 	for _, pid := range pids {
-		if _, err := in.UIDs(pid); err == nil && !ofDaemon(in, pid) {
+		if !ofDaemon(in, pid) {
 			continue // first: users can have the kernel take long over the rest
 		}
 		s, err := in.Stat(pid)
@@ -160,9 +160,8 @@ func sendSignal(p process.ID, signal unix.Signal) {
 		return // gone
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if s, err := proc.Stat(p.PID); err != nil || s.ID != p {
-		return
+	if s, err := proc.Stat(p.PID); err == nil && s.ID == p {
+		_ = unix.PidfdSendSignal(fd, signal, nil, 0)
+		_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
 	}
-	_ = unix.PidfdSendSignal(fd, signal, nil, 0)
-	_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
 }

@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// How much is looked up at a time for callers of the agent's socket, of all and of one owner. Before
-// Linux 6.8 each read of /proc/<pid>/cgroup waits for a lock that a job keeps busy by changes of its own
-// cgroups, and has a thread of gpuslotd meanwhile. A deep look opens up to many cgroups of each slot.
+// How much is looked up at a time for callers of the agent's socket, of all and of one owner. Reads of processes wait
+// as long as a job wants (package reads). Before Linux 6.8 one of /proc/<pid>/cgroup waits for a lock that a job keeps
+// busy by changes of its own cgroups. All callers have fewer than package reads does at a time: gpuslotd's own never
+// wait for callers'. A deep look opens up to many cgroups of each slot.
 const (
-	mostReads      = 32
+	mostReads      = 12
 	mostReadsOfOne = 4
 	readsWait      = 2 * time.Second
 	mostDeep       = 4
@@ -23,7 +24,7 @@ const (
 )
 
 // ErrBusy refuses a caller while too much is looked up for its owner, or for all.
-var ErrBusy = errors.New("gpuslotd looks up the cgroups of too many callers at this time: ask again")
+var ErrBusy = errors.New("gpuslotd looks up too many callers at this time: ask again")
 
 // Turns bound what is looked up for callers, except for root and the agent's own account.
 type Turns struct{ Reads, Deep *Room }

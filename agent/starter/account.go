@@ -13,6 +13,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/gpu/reads"
 )
 
 // Account is an account of the node.
@@ -32,8 +33,8 @@ type Origin struct {
 // OriginOf is not known of a process that has ended. One with process.ErrHeld counts as one that began long ago.
 func (n Node) OriginOf(pid int) Origin {
 	p, no := n.Stat(pid)
-	uids, err := n.UIDs(pid)
-	return Origin{Account{UID: uids.Real, Known: err == nil && (no == nil || errors.Is(no, process.ErrHeld))}, p.Started}
+	uid, err := process.RealUID(n.FS, pid)
+	return Origin{Account{UID: uid, Known: err == nil && (no == nil || errors.Is(no, process.ErrHeld))}, p.Started}
 }
 
 // Before says that a process is of another account than a starter's job and began before the starter. The account
@@ -81,7 +82,7 @@ const (
 	childInItsCgroup
 )
 
-// placesWithin is how long the places of all processes may take together, and what those of one account, or four, are.
+// placesWithin is how long the places of all processes may take together, and what those of one owner, or four, are.
 const placesWithin = 2 * time.Second
 
 // ofNode are the processes of the node by PID.
@@ -103,22 +104,23 @@ func (n Node) accounts() ofNode {
 	one := n
 	one.Daemons = nil // what was kept may be older than one of the processes
 	n.pass = sync.OnceValues(func() (deep.Looks, error) { return one.intoSlots(0) })
-	took, users := map[uint32]time.Duration{}, time.Duration(0)
+	took, users := map[uint32]time.Duration{}, time.Duration(0) // by owner
 	for _, pid := range pids {
-		uids, err := n.UIDs(pid)
-		of := uids.Real
+		its, err := n.Owner(pid)
+		of := reads.OwnerOf(its.UID)
 		if err != nil || of != 0 && max(took[of], users/4) > placesWithin {
 			continue
 		}
 		begin := time.Now()
-		p, err := n.Stat(pid)
+		uids, err := n.UIDs(pid)
+		p, no := n.Stat(pid)
 		if !n.SameUsers(pid) {
 			uids.Real = 0 // a job's own, of those that /etc/subuid gives to its owner
 		}
 		if took[of] += time.Since(begin); of != 0 {
 			users += time.Since(begin)
 		}
-		if err != nil || p.Ended() {
+		if err != nil || no != nil || p.Ended() {
 			continue
 		}
 		all[pid] = ofProcess{parent: p.Parent, started: p.Started, uid: uids.Real}
@@ -128,10 +130,7 @@ func (n Node) accounts() ofNode {
 		}
 	}
 	places := deep.NewQuestions(func(id process.ID) string {
-		in, err := n.cgroupSlot(id.PID)
-		if err != nil || in == "" {
-			return ""
-		}
+		in, _ := n.cgroupSlot(id.PID) // with an error it is in none
 		return condor.SlotName(in)
 	})
 	for id, slot := range places.Ask(wanted)(time.Now().Add(placesWithin)) {

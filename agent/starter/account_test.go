@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -124,7 +125,7 @@ func TestAccountsThatTheKernelKeeps(t *testing.T) {
 	f.Add(proctree.Process{PID: 900, Parent: 1, Comm: "job", UID: 1001, Started: 1000, Cgroup: proctree.CgroupOf("slot1_1")})
 	var pipes []string
 	for pid := 200; pid < 240; pid++ {
-		f.Add(proctree.Process{PID: pid, Parent: 1, Comm: "churn", UID: 1000})
+		f.Add(proctree.Process{PID: pid, Parent: 1, Comm: "churn", UID: 2000})
 		file := filepath.Join(f.Root, strconv.Itoa(pid), "cgroup")
 		if err := errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600)); err != nil {
 			t.Fatal(err)
@@ -149,5 +150,62 @@ func TestAccountsThatTheKernelKeeps(t *testing.T) {
 	}
 	if read == 0 || read > 4 {
 		t.Errorf("%d of 40 files are being read", read)
+	}
+}
+
+// TestAccountsAnsweredLate: the kernel answers each read of users' processes within the time of one read. Those of one
+// account are read for 2 s, and for 8 s those of all. So no more are read than that many answers, of at least 40 ms each.
+func TestAccountsAnsweredLate(t *testing.T) {
+	t.Parallel()
+	const (
+		late    = 40 * time.Millisecond
+		of, all = 2*time.Second/late + 1, 8*time.Second/late + 1
+	)
+	f := newFakeProc(t)
+	texts, pipes := map[string]string{}, []string{}
+	for uid := range 6 {
+		for k := range int(of) + 10 {
+			pid := 1000*(uid+1) + k
+			f.Add(proctree.Process{PID: pid, Parent: 1, Comm: "churn", UID: uint32(5000 + uid)})
+			pipe := filepath.Join(f.Root, strconv.Itoa(pid), "stat")
+			text, err := os.ReadFile(pipe)
+			if err := errors.Join(err, os.Remove(pipe), unix.Mkfifo(pipe, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			pipes, texts[pipe] = append(pipes, pipe), string(text)
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.fs().JobAccounts(t.Context(), nil)
+	}()
+	read, each := 0, len(pipes)/6
+	for over := false; !over; {
+		select {
+		case <-ended:
+			over = true
+		case <-time.After(time.Millisecond):
+		}
+		for i, pipe := range pipes {
+			if texts[pipe] == "" {
+				continue
+			}
+			reader, err := os.OpenFile(pipe, os.O_WRONLY|unix.O_NONBLOCK, 0)
+			if err != nil {
+				continue // nobody reads it
+			}
+			time.Sleep(late)
+			if err := errors.Join(proctree.AnswerPipe(pipe, texts[pipe]), reader.Close()); err != nil {
+				t.Error(err)
+			}
+			delete(texts, pipe)
+			if read++; i%each >= int(of) {
+				t.Errorf("process %d of account %d was read", i%each+1, 5000+i/each)
+			}
+		}
+	}
+	if read == 0 || read > int(all) {
+		t.Errorf("%d processes were read of %d", read, len(pipes))
 	}
 }

@@ -75,13 +75,13 @@ func TestStarterThatEndsMeanwhile(t *testing.T) {
 func TestProcessesThatAreNotAnswered(t *testing.T) {
 	f := newFakeProc(t)
 	s := f.starter(100, "slot1_1")
-	f.Add(proctree.Process{PID: 300, Parent: 1, Comm: "x", UID: 1000})
-	f.Hold(300, "stat")
+	f.Add(proctree.Process{PID: 300, Parent: 1, Comm: "x", UID: 3000})
+	f.Hold(300, "stat", "status")
 	daemons, err := f.fs().startds()
 	if found, no := (&Arrivals{}).New(f.fs(), time.Now()); !slices.Equal(found, []Starter{s}) || err != nil || no != nil || len(daemons) != 1 {
 		t.Errorf("starters %v, %v; startds %v, %v", found, no, daemons, err)
 	}
-	if o := f.fs().OriginOf(300); !o.Before(s, Account{1001, true}) || o.Before(s, Account{1000, true}) {
+	if o := f.fs().OriginOf(300); !o.Before(s, Account{1001, true}) || o.Before(s, Account{3000, true}) {
 		t.Errorf("it is of the slot's next job: %+v", o)
 	}
 	f.Add(proctree.Process{PID: 302, Parent: 1, Comm: "x"})

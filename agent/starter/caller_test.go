@@ -268,7 +268,7 @@ func TestPeerThatEnded(t *testing.T) {
 	if fd, err := peerHandle(conn.(*net.UnixConn)); err == nil && fd < 0 {
 		t.Skip("the kernel has no SO_PEERPIDFD (Linux 6.5)")
 	} else if err == nil {
-		defer closeHandle(fd)
+		defer func() { _ = unix.Close(fd) }()
 		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != nil { // until it ended
 			t.Fatal(err)
 		}

@@ -22,21 +22,15 @@ const slotDepth = 3
 
 // cgroupText reads /proc/<pid>/cgroup. Before 6.8 the kernel shows none where the path has
 // 4096 bytes or more (ENAMETOOLONG), and a job can make such a one below its slice. The process
-// is then looked for below the slices of jobs, and the text says no more than the slice. A job can
-// have a thousand requests that want this at a time: what it waits for and costs is bounded (Turns).
+// is then looked for below the slices of jobs, and the text says no more than the slice.
 func (n Node) cgroupText(pid int) ([]byte, error) {
+	text, err := n.Cgroup(pid)
+	if !errors.Is(err, unix.ENAMETOOLONG) {
+		return text, err
+	}
 	var turns room.Turns
 	if n.Turns != nil && !n.trusts(n.asker) {
 		turns = *n.Turns
-	}
-	leave, err := turns.Reads.Enter(n.asker)
-	if err != nil {
-		return nil, err
-	}
-	text, err := process.FS{Root: n.Root}.Cgroup(pid) // else it has its turn for as long as the kernel does not answer
-	leave()
-	if !errors.Is(err, unix.ENAMETOOLONG) {
-		return text, err
 	}
 	leave, busy := turns.Deep.Enter(n.asker)
 	if busy != nil {

@@ -17,16 +17,13 @@ import (
 // without GPUs has none. A caller that is not the hook need not lie: a site's own hook
 // that calls ours is not the starter's child. The startd confirms what such a caller says.
 func (n Node) IsHook(c Caller, programs ...string) bool {
-	is, err := process.Together(n.FS, func(fs process.FS) (bool, error) {
-		n.FS, n.asker = fs, c.UID
-		return c.Hook && c.Starter.PID != 0 && n.isHook(c, programs), nil
-	})
+	is, err := forCaller(n, c.UID, func(n Node) (bool, error) { return n.isHook(c, programs), nil })
 	return is && err == nil
 }
 
 func (n Node) isHook(c Caller, programs []string) bool {
 	p, err := n.Stat(c.PID)
-	if err != nil || p.Started != c.Started || p.Parent != c.Starter.PID {
+	if err != nil || !c.Hook || c.Starter.PID == 0 || p.Started != c.Started || p.Parent != c.Starter.PID {
 		return false
 	}
 	if args, err := n.Args(c.Starter.PID); err != nil || !hookedArgs(args) {

@@ -36,8 +36,7 @@ func (n Leftovers) Run(ctx context.Context, may func() bool) {
 		if n.Own == 0 && may() { // other accounts change no cgroups of HTCondor's
 			removed, err := n.Remove(ctx)
 			if len(removed) > 0 {
-				n.Log.Warn("jobs left cgroups that HTCondor did not remove; gpuslotd has removed them",
-					"slices", removed)
+				n.Log.Warn("jobs left cgroups that HTCondor did not remove; gpuslotd has removed them", "slices", removed)
 			}
 			if err != nil {
 				n.Log.Error("cgroups that jobs left stay, and their slots may start no job", "err", err)

@@ -68,16 +68,31 @@ func (n Node) IdentifyPeer(conn *net.UnixConn, p Peer) (Caller, error) {
 		return Caller{}, err
 	}
 	if pidfd != noHandle {
-		defer closeHandle(pidfd)
+		defer func() { _ = unix.Close(pidfd) }() // nothing was written
 	}
 	return n.identifyHeld(pidfd, p)
+}
+
+// forCaller reads something for a caller, which may have a thousand requests at a time. Its reads take as long as it
+// likes: each has a place (Turns) while somebody waits for it.
+func forCaller[T any](n Node, uid uint32, read func(Node) (T, error)) (value T, err error) {
+	if n.asker = uid; n.Turns != nil && !n.trusts(uid) {
+		leave, err := n.Turns.Reads.Enter(uid)
+		if err != nil {
+			return value, err
+		}
+		defer leave()
+	}
+	return process.Together(n.FS, func(fs process.FS) (T, error) {
+		n.FS = fs
+		return read(n)
+	})
 }
 
 // identifyHeld identifies the process that a pidfd keeps from being mistaken. Where the kernel gives none, another
 // process may have the PID by now: it must at least have the account that connected.
 func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
-	return process.Together(n.FS, func(fs process.FS) (Caller, error) {
-		n.FS = fs
+	return forCaller(n, p.UID, func(n Node) (Caller, error) {
 		before, err := n.Stat(p.PID)
 		if err != nil {
 			return Caller{}, fmt.Errorf("the caller is gone: %w", err)
@@ -103,18 +118,17 @@ func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
 
 // actsAs says whether a process has this effective uid, which is the one that a socket's credentials show.
 func (n Node) actsAs(pid int, uid uint32) bool {
-	uids, err := n.UIDs(pid)
-	return err == nil && uids.Effective == uid
+	of, err := n.Owner(pid)
+	return err == nil && of.UID == uid
 }
 
 // PeerBelowStartd says whether the startd itself started the caller.
 func (n Node) PeerBelowStartd(p Peer) bool {
-	n.asker = p.UID
-	return n.actsAs(p.PID, p.UID) && n.belowStartd(p.PID)
+	is, err := forCaller(n, p.UID, func(n Node) (bool, error) {
+		return n.actsAs(p.PID, p.UID) && n.belowStartd(p.PID), nil
+	})
+	return is && err == nil
 }
-
-// closeHandle cannot fail in a way that matters: nothing was written.
-func closeHandle(pidfd int) { _ = unix.Close(pidfd) }
 
 // ended asks a pidfd, which becomes readable when its process ends.
 func ended(pidfd int) bool {

@@ -52,7 +52,7 @@ func TestPeer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		closeHandle(fd)
+		_ = unix.Close(fd)
 		return fd
 	}
 	before := next()

@@ -86,8 +86,7 @@ func (n Node) starterAbove(pid int) (Starter, error) {
 
 // belowStartd says whether a process was started by the startd itself, as STARTD_CRON's are, and not by a job.
 func (n Node) belowStartd(pid int) bool {
-	slot, err := n.cgroupSlot(pid)
-	if err != nil || slot != "" {
+	if slot, err := n.cgroupSlot(pid); err != nil || slot != "" {
 		return false
 	}
 	line, err := process.Line(n.FS, pid, maxAncestors)
@@ -148,20 +147,16 @@ func (n Node) daemon(pid int, among ...string) (program string, err error) {
 // starterAt is the starter that a process is: a daemon whose parent is a startd. One
 // that lost its startd runs on below PID 1 for a while; only root's counts then.
 func (n Node) starterAt(p process.Stat) (Starter, error) {
-	orphan := p.Parent <= 1
-	if orphan {
-		n.Own = 0
+	startd := p.Parent
+	if startd <= 1 {
+		n.Own, startd = 0, 0
 	}
 	if _, err := n.daemon(p.PID, starterProgram); err != nil {
 		return Starter{}, err
 	}
-	startd := 0
-	if !orphan {
-		if _, err := n.daemon(p.Parent, startdProgram); err != nil {
-			return Starter{}, fmt.Errorf("process %d above the caller runs condor_starter, "+
-				"but its parent %d is no condor_startd: %w", p.PID, p.Parent, ErrNoSlot)
-		}
-		startd = p.Parent
+	if _, err := n.daemon(startd, startdProgram); startd != 0 && err != nil {
+		return Starter{}, fmt.Errorf("process %d above the caller runs condor_starter, "+
+			"but its parent %d is no condor_startd: %w", p.PID, startd, ErrNoSlot)
 	}
 	slot, err := n.starterSlot(p.PID, startd)
 	return Starter{ID: p.ID, Slot: slot}, err

@@ -5,12 +5,15 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/agent/room"
+	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/gpu/reads"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
@@ -102,61 +105,79 @@ func TestDeepLooksOfAll(t *testing.T) {
 	})
 }
 
-// TestReadsOfCallers: the reads of a caller that the kernel lets wait have a few threads, and those that
-// get none in time are refused. Others are read meanwhile. A pipe stands for such a file.
+// TestReadsOfCallers: nothing is read for a caller without a place, of which each owner has few. Others are read for
+// meanwhile. A place ends with the caller's wait, also if the kernel does not answer. A pipe stands for such a file.
 func TestReadsOfCallers(t *testing.T) {
 	f := newFakeProc(t)
 	n := f.fs()
 	const most = 4
 	n.Turns = &room.Turns{Reads: room.New(nil, most, 100, time.Millisecond)}
-	f.starter(100, "slot1_1")
-	hook := Caller{UID: 1001, PID: 4000, Started: proctree.StartOf(4000), Hook: true, Starter: f.starter(102, "slot1_3")}
-	f.Add(proctree.Process{PID: 4000, Parent: 102, Comm: "prepare", Exe: "/usr/libexec/gpuslot/gpuslot-start", UID: 1001})
-	f.Add(proctree.Process{PID: 4001, Parent: 102, Comm: "condor_starter"})
+	hook := Caller{UID: 3001, PID: 4000, Started: proctree.StartOf(4000), Hook: true, Starter: f.starter(102, "slot1_3")}
+	f.Add(proctree.Process{PID: 4000, Parent: 102, Comm: "prepare", Exe: "/usr/libexec/gpuslot/gpuslot-start", UID: 3001})
 	program := f.Program("/usr/libexec/gpuslot/gpuslot-start")
-	peer := Peer{UID: 1001, PID: 4002}
+	peer := Peer{UID: 3001, PID: 4002}
 	f.Add(proctree.Process{PID: peer.PID, Parent: proctree.Startd, Comm: "gpuslot-condor", UID: peer.UID})
-	text := filepath.Join(f.Root, "100/cgroup")
-	good, err := os.ReadFile(text)
-	if err != nil {
-		t.Fatal(err)
+	job, other, root := Peer{UID: 3001, PID: 4003}, Peer{UID: 1002, PID: 4004}, Peer{UID: 0, PID: 4005}
+	f.starter(103, "slot1_4")
+	for _, p := range []Peer{job, other, root} {
+		f.Add(proctree.Process{PID: p.PID, Parent: 103, Comm: "job", UID: p.UID})
 	}
-	held, release := hold(t, text)
-	busy := make(chan bool)
-	for range 3 * most {
-		go func() {
-			_, err := n.Identify(1001, 100)
-			busy <- errors.Is(err, room.ErrBusy)
-		}()
-	}
-	held()
-	for range 2 * most {
-		if !<-busy {
-			t.Error("a read without a place was not refused")
+	take := func() (leave []func()) {
+		for range most {
+			end, err := n.Turns.Reads.Enter(3001)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave = append(leave, end)
 		}
+		return leave
 	}
-	f.starter(101, "slot1_2")
-	for _, uid := range []uint32{1002, 0} {
-		if c, err := n.Identify(uid, 101); err != nil || c.Starter.PID != 101 {
-			t.Errorf("uid %d beside uid 1001: %+v, %v", uid, c, err)
-		}
+	taken := take()
+	answer := f.Hold(job.PID, "stat") // a read would wait
+	if _, err := n.identifyHeld(noHandle, job); !errors.Is(err, room.ErrBusy) {
+		t.Errorf("without a place: %v", err)
 	}
 	if n.PeerBelowStartd(peer) || n.IsHook(hook, program) {
-		t.Error("a cgroup was read without a place")
+		t.Error("a caller was known without a place")
 	}
-	release()
-	for range most {
-		if <-busy {
-			t.Error("a read with a place was refused")
+	for _, p := range []Peer{other, root} {
+		if c, err := n.identifyHeld(noHandle, p); err != nil || c.Starter.PID != 103 {
+			t.Errorf("uid %d beside uid 3001: %+v, %v", p.UID, c, err)
 		}
 	}
-	if err := os.WriteFile(text, good, 0o600); err != nil {
-		t.Fatal(err)
+	for _, leave := range taken {
+		leave()
 	}
-	if c, err := n.Identify(1001, 100); err != nil || c.Starter.PID != 100 {
+	if _, err := n.identifyHeld(noHandle, job); !errors.Is(err, process.ErrHeld) {
+		t.Errorf("the kernel does not answer: %v", err)
+	}
+	for _, leave := range take() {
+		leave()
+	}
+	answer()
+	until(t, func() bool { _, err := n.Stat(job.PID); return err == nil })
+	if c, err := n.identifyHeld(noHandle, job); err != nil || c.Starter.PID != 103 {
 		t.Errorf("afterwards: %+v, %v", c, err)
 	}
 	if !n.PeerBelowStartd(peer) || !n.IsHook(hook, program) {
 		t.Error("afterwards the startd's program or the hook is not known")
+	}
+}
+
+// TestPlacesOfCallers: callers of all accounts have fewer places than there are for reads at a time.
+func TestPlacesOfCallers(t *testing.T) {
+	turns := room.NewTurns(nil)
+	var entered atomic.Int64
+	var callers sync.WaitGroup
+	for uid := range uint32(2 * reads.MostAtOnce) {
+		callers.Go(func() {
+			if _, err := turns.Reads.Enter(1001 + uid); err == nil {
+				entered.Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	if n := entered.Load(); n < 4 || n > reads.MostAtOnce-4 {
+		t.Errorf("%d callers may read at a time, of %d reads", n, reads.MostAtOnce)
 	}
 }

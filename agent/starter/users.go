@@ -18,10 +18,10 @@ var UserCgroups = []string{
 // Users finds the processes that users run outside of all jobs.
 type Users struct{ Node }
 
-// AccountOf is at once the real account of a process, in a job or not. It is not Known of root's and the agent's.
+// AccountOf is at once the account of a process, in a job or not. It is not Known of root's and the agent's.
 func (n Users) AccountOf(pid int) (Account, error) {
-	uids, err := n.UIDs(pid)
-	return Account{UID: uids.Real, Known: err == nil && !n.trusts(uids.Real)}, err
+	uid, err := process.RealUID(n.FS, pid)
+	return Account{UID: uid, Known: err == nil && !n.trusts(uid)}, err
 }
 
 // OfUser says whether a process runs in one of UserCgroups, as an account other than root's and the agent's, or was

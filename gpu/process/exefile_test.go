@@ -17,7 +17,7 @@ import (
 )
 
 // fuse is a file system of one program, /p, for the kernel's FUSE. Once it is deaf it
-// answers no question for attributes, with noFlush no close, and silent it answers nothing.
+// answers no question for attributes, with noFlush no close, and silent it answers nothing but the attributes of its root.
 type fuse struct {
 	dir                   string
 	fd                    int
@@ -137,10 +137,11 @@ func (f *fuse) serve() {
 			return // it is closed
 		}
 		in := buffer[:n]
-		if f.silent.Load() {
+		op, node := binary.NativeEndian.Uint32(in[4:]), binary.NativeEndian.Uint64(in[16:])
+		if f.silent.Load() && op != fuseInit && (op != fuseGetattr || node != 1) {
 			continue
 		}
-		out, errno, ok := f.answer(binary.NativeEndian.Uint32(in[4:]), binary.NativeEndian.Uint64(in[16:]), in[40:])
+		out, errno, ok := f.answer(op, node, in[40:])
 		if !ok {
 			continue
 		}

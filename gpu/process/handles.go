@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/reads"
 )
 
 // Handle is an open file of a process: a descriptor in the table of one of its threads.
@@ -37,7 +39,7 @@ func kcmp(a, b, kind, fdA, fdB int) (same bool, err error) {
 func SameFile(a, b Handle) (bool, error) {
 	same, err := Together(FS{}, func(fs FS) (same bool, err error) {
 		for _, pair := range [][2]Handle{{a, a}, {b, b}, {a, b}} { // each first: one of them may hang in exec(2)
-			same, err = answered(fs, pair[1].Thread, func(func() error) (bool, error) {
+			same, err = answered(fs, pair[1].Thread, func(*reads.Reading) (bool, error) {
 				return kcmp(pair[0].Thread, pair[1].Thread, kcmpFile, pair[0].FD, pair[1].FD)
 			})
 			if err != nil {
@@ -89,10 +91,14 @@ type look struct {
 }
 
 func lookAt(fs FS, pid, most int, take func(*look, Handle, File)) (look, error) {
-	return answered(fs, pid, func(step func() error) (l look, err error) {
-		err = l.at(fs, pid, most, step, take)
+	l, err := answered(fs, pid, func(at *reads.Reading) (l look, err error) {
+		err = l.at(fs, pid, most, at.Step, take)
 		return l, err
 	})
+	if Gone(err) && l.looked == 0 {
+		err = nil // it has none
+	}
+	return l, err
 }
 
 func (l *look) at(fs FS, pid, most int, step func() error, take func(*look, Handle, File)) error {

@@ -20,8 +20,8 @@ func Together[T any](fs FS, do func(FS) (T, error)) (T, error) {
 	})
 }
 
-// answered does a read of a process, of several steps if it calls step before each.
-func answered[T any](fs FS, pid int, read func(step func() error) (T, error)) (T, error) {
+// answered does a read of a process, of several steps if it calls Step before each.
+func answered[T any](fs FS, pid int, read func(*reads.Reading) (T, error)) (T, error) {
 	return reads.One(fs.reads, target{fs, pid}, read)
 }
 
@@ -33,25 +33,17 @@ type target struct {
 
 func (t target) String() string { return dirOf(t.fs, t.pid) }
 
-// Account is the real account, by a read of its own. What has root's group is root's: an MPS server of an account
-// keeps it, and no user's process has it.
+// Account is the effective account. What has root's group is root's: an MPS server of an account keeps it, and no
+// user's process has it.
 func (t target) Account() (uid uint32, err error) {
-	own := FS{Root: t.fs.Root}
-	gid, err := own.GID(t.pid)
-	if err != nil || gid == 0 {
+	of, err := t.fs.Owner(t.pid)
+	if of.GID == 0 {
 		return 0, err
 	}
-	uids, err := own.UIDs(t.pid)
-	return uids.Real, err
+	return of.UID, err
 }
 
-// inStatus does a read of its status, which says whose it is. In exec(2) the kernel answers that.
-func inStatus[T any](fs FS, pid int, read func(path string) (T, error)) (T, error) {
-	path := fs.Path(pid, "status")
-	return reads.One(fs.reads, status(path), func(func() error) (T, error) { return read(path) })
-}
+// status is a read of the status of a process alone: in exec(2) the kernel answers that.
+type status struct{ target }
 
-// status is the path of one that is read.
-type status string
-
-func (s status) String() string { return string(s) }
+func (s status) String() string { return s.fs.Path(s.pid, "status") }

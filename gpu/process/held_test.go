@@ -6,8 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +32,9 @@ func newHeldTree(t *testing.T) heldTree {
 func (h heldTree) add(pid int, uid uint32) {
 	h.t.Helper()
 	err := os.MkdirAll(dirOf(h.FS, pid), 0o755)
+	if os.Geteuid() == 0 {
+		err = errors.Join(err, os.Chown(dirOf(h.FS, pid), int(uid), int(uid)))
+	}
 	for name, text := range map[string]string{
 		"stat":   fmt.Sprintf("%d (x) S 1 %d %d 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, pid, pid, pid),
 		"status": fmt.Sprintf("Name:\tx\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\nGid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", uid),
@@ -160,7 +165,6 @@ func TestHeldReads(t *testing.T) {
 	for name, read := range map[string]func(FS) error{
 		"Stat":      func(fs FS) error { _, err := fs.Stat(300); return err },
 		"UIDs":      func(fs FS) error { _, err := fs.UIDs(300); return err },
-		"GID":       func(fs FS) error { _, err := fs.GID(300); return err },
 		"Exe":       func(fs FS) error { _, err := fs.Exe(300); return err },
 		"ExeFile":   func(fs FS) error { _, err := fs.ExeFile(300); return err },
 		"Args":      func(fs FS) error { _, err := fs.Args(300); return err },
@@ -171,12 +175,17 @@ func TestHeldReads(t *testing.T) {
 		"Opens":     func(fs FS) error { _, _, err := Opens(fs, 300, 100, all); return err },
 		"HandlesOf": func(fs FS) error { _, _, err := HandlesOf(fs, 300, 100, all); return err },
 	} {
-		f := mountFUSE(t, t.TempDir(), nil)
+		root := t.TempDir()
+		dir := filepath.Join(root, "300")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f := mountFUSE(t, dir, nil)
 		f.silent.Store(true)
 		reads.Go(func() {
 			defer f.end()
 			done := make(chan error, 1)
-			go func() { done <- read(FS{Root: f.dir}) }()
+			go func() { done <- read(FS{Root: root}) }()
 			select {
 			case err := <-done:
 				if !errors.Is(err, ErrHeld) {
@@ -186,6 +195,48 @@ func TestHeldReads(t *testing.T) {
 				t.Errorf("%s waits", name)
 			}
 		})
+	}
+}
+
+// TestOwner: whose a process is, is known also where its files in /proc are root's because it may not be traced. With
+// 65,536 groups the kernel takes long over its accounts: they are read some times.
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the process has another account")
+	}
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "sleep")
+	text := mustRead(t, "/bin/sleep")
+	const unreadable = 0o711
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(program, []byte(text), unreadable)); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(program, "3600")
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
+		Credential: &syscall.Credential{Uid: 4321, Gid: 1234, Groups: slices.Repeat([]uint32{5}, 65536)}}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
+	fs := FS{}
+	if files, err := statFile(fs.Path(c.Process.Pid, "status")); files.UID != 0 || err != nil {
+		t.Error("it may be traced:", files, err)
+	}
+	if of, err := fs.Owner(c.Process.Pid); of != (Owner{4321, 1234}) || err != nil {
+		t.Errorf("%+v, %v", of, err)
+	}
+	uids, err := fs.UIDs(c.Process.Pid)
+	if uids != (UIDs{4321, 4321, 4321, 4321}) || err != nil {
+		t.Errorf("%+v, %v", uids, err)
+	}
+	for late := time.Now().Add(5 * time.Minute); !errors.Is(err, ErrNotAsked); _, err = fs.UIDs(c.Process.Pid) {
+		if time.Now().After(late) || err != nil {
+			t.Fatalf("it is read for ever: %v", err)
+		}
 	}
 }
 

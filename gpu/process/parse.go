@@ -54,18 +54,12 @@ func parseStat(b []byte) (Stat, error) {
 
 // parseUIDs finds the line "Uid:" of a process's status.
 func parseUIDs(b []byte) (UIDs, error) {
-	ids, err := parseIDs(b, "Uid:")
-	return UIDs{Real: ids[0], Effective: ids[1], Saved: ids[2], FileSystem: ids[3]}, err
-}
-
-// parseIDs finds the line "Uid:" or "Gid:" of a process's status.
-func parseIDs(b []byte, name string) ([4]uint32, error) {
-	for line := range strings.Lines(string(b)) {
-		rest, ok := strings.CutPrefix(line, name)
+	for line := range bytes.Lines(b) {
+		rest, ok := bytes.CutPrefix(line, []byte("Uid:"))
 		if !ok {
 			continue
 		}
-		f := strings.Fields(rest)
+		f := strings.Fields(string(rest))
 		if len(f) != 4 {
 			break
 		}
@@ -73,16 +67,16 @@ func parseIDs(b []byte, name string) ([4]uint32, error) {
 		for i := range ids {
 			n, err := strconv.ParseUint(f[i], 10, 32)
 			if err != nil {
-				return [4]uint32{}, errNoIDs
+				return UIDs{}, errNoIDs
 			}
 			ids[i] = uint32(n)
 		}
-		return ids, nil
+		return UIDs{Real: ids[0], Effective: ids[1], Saved: ids[2], FileSystem: ids[3]}, nil
 	}
-	return [4]uint32{}, errNoIDs
+	return UIDs{}, errNoIDs
 }
 
-var errNoIDs = errors.New("process status has no line of four accounts or groups")
+var errNoIDs = errors.New("process status has no line of four accounts")
 
 // unitCharacters are those of systemd.unit(5).
 const unitCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.@\\"

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -90,7 +91,7 @@ func Line(fs FS, pid, most int) ([]Stat, error) {
 
 // statOf reads that of a process, or of one of its threads.
 func statOf(fs FS, pid int, name string) (Stat, error) {
-	return answered(fs, pid, func(func() error) (Stat, error) { return readStat(fs.Path(pid, name)) })
+	return answered(fs, pid, func(*reads.Reading) (Stat, error) { return readStat(fs.Path(pid, name)) })
 }
 
 func readStat(path string) (Stat, error) {
@@ -198,31 +199,50 @@ type UIDs struct {
 	Saved, FileSystem uint32
 }
 
-// UIDs reads the accounts of a process from /proc/<pid>/status. The owner of its files in
-// /proc would be root where it may not be traced, which any process can bring about.
-func (fs FS) UIDs(pid int) (UIDs, error) {
-	return inStatus(fs, pid, readUIDs)
-}
+// Owner is the effective account and group of a process.
+type Owner struct{ UID, GID uint32 }
 
-func readUIDs(path string) (UIDs, error) {
-	var status [1024]byte // the accounts stand before the groups, which may be thousands
-	n, err := readBegin(path, status[:])
-	if err != nil {
-		return UIDs{}, err
+// Owner is known at once, whatever the process does: its directory in /proc belongs to these. Files in it belong to
+// root where the process may not be traced.
+func (fs FS) Owner(pid int) (Owner, error) {
+	var st unix.Stat_t
+	dir := dirOf(fs, pid)
+	if err := unix.Lstat(dir, &st); err != nil {
+		return Owner{}, &os.PathError{Op: "lstat", Path: dir, Err: err}
 	}
-	return parseUIDs(status[:n])
+	return Owner{UID: st.Uid, GID: st.Gid}, nil
 }
 
-// GID is the real group of a process: that of who started it.
-func (fs FS) GID(pid int) (uint32, error) {
-	return inStatus(fs, pid, func(path string) (uint32, error) {
-		b, err := readAll(path)
+// longStatus is the size of a status with two thousand groups. A user may have 65,536, also in a user namespace, and
+// the kernel then takes many milliseconds for each read, however little is asked of it.
+const longStatus = 16 << 10
+
+var statuses = sync.Pool{New: func() any { return new([longStatus]byte) }}
+
+// UIDs reads the accounts of a process from /proc/<pid>/status. ErrNotAsked: its owner made many such files long.
+func (fs FS) UIDs(pid int) (UIDs, error) {
+	return reads.One(fs.reads, status{target{fs, pid}}, func(at *reads.Reading) (UIDs, error) {
+		text := statuses.Get().(*[longStatus]byte)
+		defer statuses.Put(text)
+		n, err := readBegin(fs.Path(pid, "status"), text[:])
 		if err != nil {
-			return 0, err
+			return UIDs{}, err
 		}
-		ids, err := parseIDs(b, "Gid:")
-		return ids[0], err
+		if n == longStatus {
+			at.Costly()
+		}
+		return parseUIDs(text[:n])
 	})
+}
+
+// RealUID is the real account of a process, or the effective one where its owner lets us wait too long for it.
+func RealUID(fs FS, pid int) (uint32, error) {
+	uids, err := fs.UIDs(pid)
+	if !errors.Is(err, ErrHeld) {
+		return uids.Real, err
+	}
+	of, err := fs.Owner(pid)
+	return of.UID, err
 }
 
 // Exe is the path of the program that runs. An upgrade under a running program adds
@@ -233,7 +253,7 @@ func (fs FS) Exe(pid int) (string, error) {
 }
 
 func readlink(fs FS, pid int, name string) (string, error) {
-	return answered(fs, pid, func(func() error) (string, error) { return os.Readlink(fs.Path(pid, name)) })
+	return answered(fs, pid, func(*reads.Reading) (string, error) { return os.Readlink(fs.Path(pid, name)) })
 }
 
 // File is what the kernel knows of a file.
@@ -251,7 +271,7 @@ func (f File) is(o File) bool { return f.Dev == o.Dev && f.Inode == o.Inode }
 // is not asked: it may be the process's own (FUSE), and one that does not answer would hold
 // the caller for ever, without the way out of a signal.
 func (fs FS) ExeFile(pid int) (File, error) {
-	return answered(fs, pid, func(func() error) (File, error) { return statFile(fs.Path(pid, "exe")) })
+	return answered(fs, pid, func(*reads.Reading) (File, error) { return statFile(fs.Path(pid, "exe")) })
 }
 
 // statFile is the file that a link of /proc leads to; its file system is not asked.
@@ -277,7 +297,7 @@ func (fs FS) Environ(pid int) ([]string, error) { return fs.list(pid, "environ")
 
 // list reads a file of texts that each end with a zero byte.
 func (fs FS) list(pid int, name string) ([]string, error) {
-	b, err := answered(fs, pid, func(func() error) ([]byte, error) { return readAll(fs.Path(pid, name)) })
+	b, err := answered(fs, pid, func(*reads.Reading) ([]byte, error) { return readAll(fs.Path(pid, name)) })
 	if err != nil || len(b) == 0 {
 		return nil, err
 	}

@@ -223,13 +223,12 @@ func TestAccounts(t *testing.T) {
 	fs := FS{Root: t.TempDir()}
 	put(t, filepath.Join(fs.Root, "7/status"), "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n")
 	uids, err := fs.UIDs(7)
-	gid, errGID := fs.GID(7)
-	if want := (UIDs{1, 2, 3, 4}); uids != want || gid != 5 || err != nil || errGID != nil {
-		t.Errorf("%+v, %d, %v, %v", uids, gid, err, errGID)
+	if want := (UIDs{1, 2, 3, 4}); uids != want || err != nil {
+		t.Errorf("%+v, %v", uids, err)
 	}
 	_, err = fs.UIDs(8)
-	if _, errGID = fs.GID(8); !Gone(err) || !Gone(errGID) {
-		t.Errorf("of none: %v, %v", err, errGID)
+	if _, no := fs.Owner(8); !Gone(err) || !Gone(no) {
+		t.Errorf("of none: %v, %v", err, no)
 	}
 	for _, text := range []string{"", "Uid:\t1\t2\t3\n", "Uid:\t1\t2\t3\tx\n", "Uid:\t1\t2\t3\t4294967296\n", "Uid:\nUid:\t1\t2\t3\t4\n"} {
 		if got, err := parseUIDs([]byte(text)); err == nil || got != (UIDs{}) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpuslot/gpuslot/gpu/reads"
 )
 
 // mostDead bounds the threads of a process that are looked at for one that runs. A dead thread that is not the first
@@ -103,10 +105,10 @@ const mostStacks = 256
 
 // Stacks are the kernel's functions in which the threads of a process are (proc(5), stack), as far as they can be read.
 func Stacks(fs FS, pid int) ([]byte, error) {
-	return answered(fs, pid, func(step func() error) (all []byte, err error) {
+	return answered(fs, pid, func(at *reads.Reading) (all []byte, err error) {
 		threads, err := firstNames(fs.Path(pid, "task"), mostStacks)
 		for _, thread := range threads {
-			if err := step(); err != nil {
+			if err := at.Step(); err != nil {
 				return all, err
 			}
 			its, _ := readAll(fs.Path(pid, "task/"+thread+"/stack")) // one that has ended has none

@@ -25,8 +25,8 @@ var ErrNotAsked = fmt.Errorf("too many reads: %w", ErrHeld)
 const (
 	// answerWithin is how long a step of a read may take.
 	answerWithin = time.Second
-	// mostAtOnce bounds the reads under way. All of them may get no answer.
-	mostAtOnce = 16
+	// MostAtOnce bounds the reads under way. All of them may get no answer.
+	MostAtOnce = 16
 	// Above so many reads without an answer of one account, or of all users, no more are tried of that account, or of
 	// any user. Root alone may have as many as all users: it meets such a file system only by accident.
 	mostOfAccount, mostHeld = 16, 128
@@ -38,29 +38,24 @@ const (
 	longest = 30 * time.Second
 )
 
-// Target is what is read: what all reads of it are known by.
-type Target interface{ String() string }
-
-// Owned is a target of an account, which is read, too. Any other is read for every account. An error of Account but
-// ErrHeld is that of the read itself.
-type Owned interface {
-	Target
+// Target is what is read.
+type Target interface {
+	// String is what all reads of it are known by.
+	String() string
+	// Account says at once whose it is. Its error is that of the read itself.
 	Account() (uid uint32, err error)
 }
 
-// owner is who owns accounts, if that is known.
-type owner struct {
-	uid   uint32
-	known bool
-}
+// owner is the account that stands for all of an owner.
+type owner uint32
 
 // root has bounds of its own: users cannot have it wait for their file systems.
-var root = owner{0, true}
+const root owner = 0
 
 // bounds count the reads that the kernel does not answer, or answers late.
 type bounds struct {
-	// turns are for reads under way, accounts for those that say whose something is: the others wait for these.
-	turns, accounts chan struct{}
+	// turns are for reads under way.
+	turns chan struct{}
 	// group gives accounts to their owners; nil leaves each alone.
 	group atomic.Pointer[func(uint32) uint32]
 	// some says that there are any: all else is looked at only then.
@@ -80,8 +75,7 @@ type held struct {
 }
 
 func newBounds() *bounds {
-	return &bounds{turns: make(chan struct{}, mostAtOnce), accounts: make(chan struct{}, mostAtOnce),
-		held: map[string]held{}, took: map[owner]time.Duration{}}
+	return &bounds{turns: make(chan struct{}, MostAtOnce), held: map[string]held{}, took: map[owner]time.Duration{}}
 }
 
 // ofProcess are the reads of this process: its threads are all callers' together.
@@ -90,23 +84,27 @@ var ofProcess = newBounds()
 // GroupBy has accounts of one owner count together.
 func GroupBy(of func(uid uint32) (owner uint32)) { ofProcess.group.Store(&of) }
 
+// OwnerOf is the account that stands for all of its owner.
+func OwnerOf(uid uint32) uint32 { return uint32(ofProcess.ownerOf(uid)) }
+
 // Conversation is some reads one after the other.
 type Conversation struct {
 	*bounds
 	// at is the read under way. The mutex guards it.
-	at *reading
+	at *Reading
 	// abandoned: nobody waits for the rest.
 	abandoned atomic.Bool
 }
 
-// reading is a read under way. The mutex guards all but the target.
-type reading struct {
+// Reading is a read under way.
+type Reading struct {
+	in     *Conversation
 	target Target
-	turn   chan struct{}
-	// begun is when it began, last when its last step did.
+	uid    uint32
+	// costly is the reader's alone, the conversation's mutex guards the rest. begun is when the read began, last when
+	// its last step did.
+	costly      bool
 	begun, last time.Time
-	// of is whose it is, once that was asked.
-	of *owner
 	// held: it is not answered, and counted by this name.
 	held string
 }
@@ -144,8 +142,7 @@ func together[T any](b *bounds, do func(*Conversation) (T, error)) (value T, err
 		}
 		at, left := c.waits()
 		if left <= 0 {
-			of, _ := b.ownerOf(at.target) // else it is nobody's
-			if c.hold(at, of) {
+			if of := b.ownerOf(at.uid); c.hold(at, of) {
 				return value, doesNotAnswer(at.target, of)
 			}
 			left = answerWithin
@@ -155,7 +152,7 @@ func together[T any](b *bounds, do func(*Conversation) (T, error)) (value T, err
 }
 
 // waits is the read under way, and how long it may still take.
-func (c *Conversation) waits() (at *reading, left time.Duration) {
+func (c *Conversation) waits() (at *Reading, left time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.at == nil {
@@ -165,8 +162,8 @@ func (c *Conversation) waits() (at *reading, left time.Duration) {
 }
 
 // One does a read in a conversation; nil makes one for it. A read that is not answered is not tried again before it has
-// come back. A read of several steps calls step before each, and ends with its error.
-func One[T any](c *Conversation, target Target, read func(step func() error) (T, error)) (value T, err error) {
+// come back.
+func One[T any](c *Conversation, target Target, read func(*Reading) (T, error)) (value T, err error) {
 	if c == nil {
 		return Together(func(c *Conversation) (T, error) { return One(c, target, read) })
 	}
@@ -178,25 +175,26 @@ func One[T any](c *Conversation, target Target, read func(step func() error) (T,
 		return One(nil, target, read)
 	}
 	defer c.end(at)
-	return read(func() error { return c.step(at) })
+	return read(at)
 }
 
 // begin begins a read; nil if another one is under way.
-func (c *Conversation) begin(target Target) (*reading, error) {
-	at := &reading{target: target, turn: c.accounts}
-	if _, is := target.(Owned); is {
-		at.turn = c.turns
+func (c *Conversation) begin(target Target) (*Reading, error) {
+	uid, err := target.Account()
+	if err != nil {
+		return nil, err
 	}
-	at.turn <- struct{}{}
-	err := c.admit(target) // now: the last one may not have been answered
+	at := &Reading{in: c, target: target, uid: uid}
+	c.turns <- struct{}{}
+	err = c.admit(at) // now: the last one may not have been answered
 	if err == nil && c.enter(at) {
 		return at, nil
 	}
-	<-at.turn
+	<-c.turns
 	return nil, err
 }
 
-func (c *Conversation) enter(at *reading) bool {
+func (c *Conversation) enter(at *Reading) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.at != nil {
@@ -208,31 +206,23 @@ func (c *Conversation) enter(at *reading) bool {
 }
 
 // admit says why a read is not tried.
-func (c *Conversation) admit(target Target) error {
+func (c *Conversation) admit(at *Reading) error {
 	if c.abandoned.Load() {
-		return fmt.Errorf("%s: %w", target, ErrNotAsked)
+		return fmt.Errorf("%s: %w", at.target, ErrNotAsked)
 	}
 	if !c.some.Load() {
 		return nil
 	}
-	c.mu.Lock()
-	its, is := c.held[target.String()]
-	full := c.full(c.sum())
-	c.mu.Unlock()
-	if is {
-		return doesNotAnswer(target, its.owner)
-	}
-	if !full {
-		return nil
-	}
-	of, err := c.ownerOf(target)
-	if err != nil {
-		return err
-	}
+	of := c.ownerOf(at.uid)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if by, refused := c.refuses(c.sum(), of); refused {
-		return fmt.Errorf("%s is not read, because of uid %d: %w", target, by.uid, ErrNotAsked)
+	if its, is := c.held[at.target.String()]; is {
+		return doesNotAnswer(at.target, its.owner)
+	}
+	s := c.sum()
+	c.full(s) // none may be so any more
+	if by, refused := c.refuses(s, of); refused {
+		return fmt.Errorf("%s is not read, because of uid %d: %w", at.target, by, ErrNotAsked)
 	}
 	return nil
 }
@@ -242,7 +232,7 @@ type sums struct {
 	held int
 	by   map[owner]int
 	took time.Duration
-	// longest is who had most of our time.
+	// longest is the user who had most of our time.
 	longest owner
 }
 
@@ -254,27 +244,26 @@ func (b *bounds) sum() sums {
 	}
 	s := sums{by: map[owner]int{}}
 	for _, h := range b.held {
-		if s.by[h.owner] += h.n; h.user() {
+		if s.by[h.owner] += h.n; h.owner != root {
 			s.held += h.n
 		}
 	}
+	most := time.Duration(0)
 	for of, took := range b.took {
-		if !of.user() {
+		if of == root {
 			continue
 		}
-		if s.took += min(took, ofAccount); took > b.took[s.longest] {
-			s.longest = of
+		if s.took += min(took, ofAccount); took > most {
+			s.longest, most = of, took
 		}
 	}
 	return s
 }
 
-func (of owner) user() bool { return of.known && of != root }
-
 // refuses says whether no read of an owner is tried, and because of whom. The caller has the mutex.
 func (b *bounds) refuses(s sums, of owner) (because owner, refused bool) {
 	switch {
-	case !of.user():
+	case of == root:
 		return of, s.by[of] >= mostHeld || b.took[of] >= ofAll
 	case s.by[of] >= mostOfAccount || b.took[of] >= ofAccount:
 		return of, true
@@ -282,9 +271,9 @@ func (b *bounds) refuses(s sums, of owner) (because owner, refused bool) {
 	return s.longest, s.held >= mostHeld || s.took >= ofAll
 }
 
-// full says whether reads of any owner are refused. The caller has the mutex.
-func (b *bounds) full(s sums) (refused bool) {
-	owners := map[owner]bool{{1, true}: true} // any user, for what all have together
+// full notes whether reads of any owner are refused. The caller has the mutex.
+func (b *bounds) full(s sums) {
+	refused, owners := false, map[owner]bool{1: true} // any user, for what all have together
 	for of := range s.by {
 		owners[of] = true
 	}
@@ -296,61 +285,60 @@ func (b *bounds) full(s sums) (refused bool) {
 		refused = refused || one
 	}
 	b.some.Store(refused || len(b.held) > 0)
-	return refused
 }
 
-// step begins the next step of a read. Its error says that the read ends.
-func (c *Conversation) step(at *reading) error {
-	if c.answered(at) || c.abandoned.Load() {
+// Step begins the next step of a read. Its error says that the read ends.
+func (at *Reading) Step() error {
+	if at.in.answered(at) || at.in.abandoned.Load() {
 		return fmt.Errorf("%s: %w", at.target, ErrNotAsked)
 	}
 	return nil
 }
 
+// Costly has all time of this read count, also where it is answered soon: its owner made it long.
+func (at *Reading) Costly() { at.costly = true }
+
 // answered notes that a step was answered, and says whether its owner let us wait too long.
-func (c *Conversation) answered(at *reading) (over bool) {
+func (c *Conversation) answered(at *Reading) (over bool) {
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
-	took, of := now.Sub(at.last), at.of
+	took := now.Sub(at.last)
 	if now.Sub(at.begun) >= longest {
 		took, over, at.begun = ofAccount, true, now
 	}
-	if at.last = now; took < late || at.held != "" {
+	at.last = now
+	if at.held != "" || took < late && !at.costly {
 		return over
 	}
-	if of == nil {
-		c.mu.Unlock()
-		it, _ := c.ownerOf(at.target) // else it is nobody's
-		c.mu.Lock()
-		of, at.of, at.last = &it, &it, time.Now()
-	}
-	if *of == root && took < answerWithin/2 {
+	if owner(at.uid) == root && took < answerWithin/2 {
 		return over // programs of a busy machine wait beside each other
 	}
-	return c.charge(*of, took) || over
+	c.mu.Unlock()
+	of := c.ownerOf(at.uid)
+	c.mu.Lock()
+	at.last = time.Now()
+	return c.charge(of, took) || over
 }
 
 // charge counts time of an owner, and says whether it had too much. The caller has the mutex.
 func (b *bounds) charge(of owner, took time.Duration) (over bool) {
-	if of.known {
-		b.sum() // first: a new period may have begun
-		b.took[of] += took
-		s := b.sum()
-		b.full(s)
-		_, over = b.refuses(s, of)
-	}
+	b.sum() // first: a new period may have begun
+	b.took[of] += took
+	s := b.sum()
+	b.full(s)
+	_, over = b.refuses(s, of)
 	return over
 }
 
 // end ends a read.
-func (c *Conversation) end(at *reading) {
+func (c *Conversation) end(at *Reading) {
 	c.answered(at) // the next read may be refused
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = nil
 	if at.held == "" {
-		<-at.turn
+		<-c.turns
 		return
 	}
 	if h := c.held[at.held]; h.n > 1 {
@@ -361,7 +349,7 @@ func (c *Conversation) end(at *reading) {
 }
 
 // hold notes that a read is not answered; false if it is.
-func (c *Conversation) hold(at *reading, of owner) bool {
+func (c *Conversation) hold(at *Reading, of owner) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	took := time.Since(at.last)
@@ -371,35 +359,24 @@ func (c *Conversation) hold(at *reading, of owner) bool {
 	c.abandoned.Store(true)
 	at.held = at.target.String()
 	h := c.held[at.held]
-	if h.known {
+	if h.n > 0 {
 		of = h.owner
 	}
 	c.held[at.held] = held{of, h.n + 1}
 	c.some.Store(true)
 	c.charge(of, took)
-	<-at.turn
+	<-c.turns
 	return true
 }
 
-// ownerOf is whose a target is; the error is that of a target which is no more.
-func (b *bounds) ownerOf(target Target) (owner, error) {
-	owned, is := target.(Owned)
-	if !is {
-		return owner{}, nil
-	}
-	uid, err := owned.Account()
-	if errors.Is(err, ErrHeld) {
-		return owner{}, nil
-	}
+// ownerOf is who owns an account.
+func (b *bounds) ownerOf(uid uint32) owner {
 	if group := b.group.Load(); group != nil {
 		uid = (*group)(uid)
 	}
-	return owner{uid, err == nil}, err
+	return owner(uid)
 }
 
 func doesNotAnswer(target Target, of owner) error {
-	if of.known {
-		return fmt.Errorf("%s, of uid %d: %w", target, of.uid, ErrHeld)
-	}
-	return fmt.Errorf("%s: %w", target, ErrHeld)
+	return fmt.Errorf("%s, of uid %d: %w", target, of, ErrHeld)
 }

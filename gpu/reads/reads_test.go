@@ -12,26 +12,18 @@ import (
 	"time"
 )
 
-// thing is a target that the kernel answers after a time. Nobody's says of an account that it is one.
+// thing is a target that the kernel answers after a time.
 type thing struct {
-	name  string
-	takes time.Duration
+	name   string
+	uid    uint32
+	takes  time.Duration
+	costly bool
+	err    error
 }
 
 func (t thing) String() string { return t.name }
 
-// owned is a thing of an account, which is read as well.
-type owned struct {
-	thing
-	n   *node
-	uid uint32
-	err error
-}
-
-func (t owned) Account() (uint32, error) {
-	_, err := t.n.read(thing{t.name + " account", 0})
-	return t.uid, errors.Join(err, t.err)
-}
+func (t thing) Account() (uint32, error) { return t.uid, t.err }
 
 // node is a kernel.
 type node struct {
@@ -41,24 +33,20 @@ type node struct {
 
 func newNode() *node { return &node{bounds: newBounds()} }
 
-func (n *node) of(uid uint32, name string, takes time.Duration) owned {
-	return owned{thing{name, takes}, n, uid, nil}
+func (n *node) of(uid uint32, name string, takes time.Duration) thing {
+	return thing{name: name, uid: uid, takes: takes}
 }
 
 // read reads something, and says how long that took.
-func (n *node) read(target Target) (took time.Duration, err error) {
-	takes := time.Duration(0)
-	switch t := target.(type) {
-	case owned:
-		takes = t.takes
-	case thing:
-		takes = t.takes
-	}
+func (n *node) read(t thing) (took time.Duration, err error) {
 	begin := time.Now()
 	_, err = together(n.bounds, func(c *Conversation) (struct{}, error) {
-		return One(c, target, func(func() error) (struct{}, error) {
+		return One(c, t, func(at *Reading) (struct{}, error) {
 			n.asked.Add(1)
-			time.Sleep(takes)
+			time.Sleep(t.takes)
+			if t.costly {
+				at.Costly()
+			}
 			return struct{}{}, nil
 		})
 	})
@@ -66,7 +54,7 @@ func (n *node) read(target Target) (took time.Duration, err error) {
 }
 
 // expect wants a read to be answered, not answered, or not tried.
-func (n *node) expect(t *testing.T, target Target, want error) {
+func (n *node) expect(t *testing.T, target thing, want error) {
 	t.Helper()
 	took, err := n.read(target)
 	got := error(nil)
@@ -86,8 +74,8 @@ func (n *node) none(t *testing.T) {
 	t.Helper()
 	time.Sleep(4 * time.Hour)
 	synctest.Wait()
-	if len(n.held) > 0 || len(n.turns) > 0 || len(n.accounts) > 0 {
-		t.Errorf("held: %v, %d and %d turns", n.held, len(n.turns), len(n.accounts))
+	if len(n.held) > 0 || len(n.turns) > 0 {
+		t.Errorf("held: %v, %d turns", n.held, len(n.turns))
 	}
 }
 
@@ -103,9 +91,6 @@ func TestHeld(t *testing.T) {
 		}
 		n.expect(t, n.of(1000, "9", 0), nil)
 		n.expect(t, n.of(1000, "8", answerWithin/2), nil)
-		gone := n.of(1000, "6", time.Hour)
-		gone.err = fs.ErrNotExist
-		n.expect(t, gone, ErrHeld)
 		n.none(t)
 		n.expect(t, n.of(1000, "7", 0), nil)
 		if n.some.Load() {
@@ -114,8 +99,7 @@ func TestHeld(t *testing.T) {
 	})
 }
 
-// TestHeldOfAnAccount: the kernel is not asked for an account that has so many reads without an answer, but for root
-// and for what is nobody's.
+// TestHeldOfAnAccount: the kernel is not asked for an account that has so many reads without an answer, but for others.
 func TestHeldOfAnAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -127,7 +111,6 @@ func TestHeldOfAnAccount(t *testing.T) {
 		n.expect(t, n.of(1000, "other", 0), ErrNotAsked)
 		n.expect(t, n.of(1001, "other", 0), nil)
 		n.expect(t, n.of(0, "other", 0), nil)
-		n.expect(t, thing{"other", 0}, nil)
 		gone := n.of(1000, "gone", 0)
 		gone.err = fs.ErrNotExist
 		if _, err := n.read(gone); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrHeld) {
@@ -151,19 +134,26 @@ func TestHeldOfAll(t *testing.T) {
 		time.Sleep(period)
 		n.expect(t, n.of(1, "other", 0), ErrNotAsked)
 		n.expect(t, n.of(0, "other", 0), nil)
-		n.expect(t, thing{"other", 0}, nil)
 		n.none(t)
 	})
 }
 
-// TestHeldOfNobody: reads that say whose things are have a bound of their own.
-func TestHeldOfNobody(t *testing.T) {
+// TestCostly: all time counts of reads that their owner makes long.
+func TestCostly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		for i := range mostHeld {
-			n.expect(t, thing{fmt.Sprint(i), time.Hour}, ErrHeld)
+		long, took := n.of(1000, "long", late/5), time.Duration(0)
+		long.costly = true
+		for ; took < ofAccount; took += long.takes {
+			n.expect(t, long, nil)
 		}
-		n.expect(t, thing{"other", time.Hour}, ErrNotAsked)
+		n.expect(t, long, ErrNotAsked)
+		n.expect(t, n.of(1000, "other", 0), ErrNotAsked)
+		n.expect(t, n.of(1001, "other", 0), nil)
+		long.uid = 0
+		for range 1000 {
+			n.expect(t, long, nil)
+		}
 		n.none(t)
 	})
 }
@@ -171,10 +161,10 @@ func TestHeldOfNobody(t *testing.T) {
 // TestAtOnce: very many callers at once lose few more threads than may be under way, and wait for these alone. Then others
 // are answered.
 func TestAtOnce(t *testing.T) {
-	for name, c := range map[string]func(n *node, i int) owned{
-		"one process":    func(n *node, _ int) owned { return n.of(1000, "7", time.Hour) },
-		"many processes": func(n *node, i int) owned { return n.of(1000, fmt.Sprint(i), time.Hour) },
-		"late answers":   func(n *node, i int) owned { return n.of(1000, fmt.Sprint(i), answerWithin*9/10) },
+	for name, c := range map[string]func(n *node, i int) thing{
+		"one process":    func(n *node, _ int) thing { return n.of(1000, "7", time.Hour) },
+		"many processes": func(n *node, i int) thing { return n.of(1000, fmt.Sprint(i), time.Hour) },
+		"late answers":   func(n *node, i int) thing { return n.of(1000, fmt.Sprint(i), answerWithin*9/10) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode()
@@ -190,7 +180,7 @@ func TestAtOnce(t *testing.T) {
 				lost += h.n
 			}
 			n.mu.Unlock()
-			if took := time.Since(begin); took > 3*answerWithin || lost > 2*mostAtOnce {
+			if took := time.Since(begin); took > 3*answerWithin || lost > 2*MostAtOnce {
 				t.Errorf("%s: after %s, %d threads wait", name, took, lost)
 			}
 			n.expect(t, n.of(1001, "other", 0), nil)
@@ -262,9 +252,9 @@ func TestSteps(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n, steps := newNode(), 0
 			_, err := together(n.bounds, func(talk *Conversation) (int, error) {
-				return One(talk, n.of(1000, "7", 0), func(step func() error) (int, error) {
+				return One(talk, n.of(1000, "7", 0), func(at *Reading) (int, error) {
 					for ; ; steps++ {
-						if err := step(); err != nil {
+						if err := at.Step(); err != nil {
 							return 0, err
 						}
 						time.Sleep(c.each)
@@ -289,7 +279,7 @@ func TestConversation(t *testing.T) {
 		begin := time.Now()
 		_, err := together(n.bounds, func(c *Conversation) (struct{}, error) {
 			read := func(takes time.Duration) error {
-				_, err := One(c, thing{"7", 0}, func(func() error) (struct{}, error) {
+				_, err := One(c, thing{name: "7"}, func(*Reading) (struct{}, error) {
 					time.Sleep(takes)
 					return struct{}{}, nil
 				})
@@ -297,7 +287,7 @@ func TestConversation(t *testing.T) {
 			}
 			time.Sleep(time.Minute + answerWithin/3) // between two looks at it
 			for range 100 {
-				if err := read(answerWithin * 9 / 10); err != nil {
+				if err := read(answerWithin / 3); err != nil {
 					t.Error(err)
 				}
 			}
@@ -305,7 +295,7 @@ func TestConversation(t *testing.T) {
 			after = read(0)
 			return struct{}{}, nil
 		})
-		if took := time.Since(begin); !errors.Is(err, ErrHeld) || took < time.Minute+90*answerWithin || took > time.Minute+93*answerWithin {
+		if took := time.Since(begin); !errors.Is(err, ErrHeld) || took < time.Minute+33*answerWithin || took > time.Minute+36*answerWithin {
 			t.Errorf("after %s: %v", took, err)
 		}
 		n.none(t)
@@ -313,50 +303,16 @@ func TestConversation(t *testing.T) {
 			t.Error("it reads on:", after)
 		}
 		c := &Conversation{bounds: n.bounds}
-		at, err := c.begin(thing{"9", 0})
+		at, err := c.begin(thing{name: "9"})
 		if at == nil || err != nil {
 			t.Fatal(at, err)
 		}
-		if other, err := c.begin(thing{"9", 0}); other != nil || err != nil {
+		if other, err := c.begin(thing{name: "9"}); other != nil || err != nil {
 			t.Error("two read at once:", other, err)
 		}
 		c.end(at)
 		n.none(t)
 	})
-}
-
-// TestSlowAccount: the time to find whose a thing is does not count for its owner.
-func TestSlowAccount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, steps := newNode(), 0
-		slow := slowly{n.of(1000, "7", 0)}
-		_, err := together(n.bounds, func(c *Conversation) (int, error) {
-			return One(c, slow, func(step func() error) (int, error) {
-				for ; steps < 1000; steps++ {
-					if err := step(); err != nil {
-						return 0, err
-					}
-					time.Sleep(time.Millisecond)
-					if steps == 0 {
-						time.Sleep(late)
-					}
-				}
-				return 0, nil
-			})
-		})
-		if err != nil {
-			t.Errorf("after %d steps: %v", steps, err)
-		}
-		n.none(t)
-	})
-}
-
-// slowly is a thing whose account is known late.
-type slowly struct{ owned }
-
-func (s slowly) Account() (uint32, error) {
-	time.Sleep(2 * late)
-	return s.uid, nil
 }
 
 // TestPanic: a panic is the caller's, and leaves nothing behind.
@@ -370,7 +326,7 @@ func TestPanic(t *testing.T) {
 			n.none(t)
 		}()
 		_, _ = together(n.bounds, func(c *Conversation) (int, error) {
-			return One(c, thing{"7", 0}, func(func() error) (int, error) { panic("oops") })
+			return One(c, thing{name: "7"}, func(*Reading) (int, error) { panic("oops") })
 		})
 	})
 }

@@ -78,6 +78,11 @@ func (f Tree) Add(p Process) {
 		p.UIDs = &process.UIDs{Real: p.UID, Effective: p.UID, Saved: p.UID, FileSystem: p.UID}
 	}
 	dir := f.dir(p.PID)
+	defer func(dir string) { // it belongs to the effective account, as in the kernel's
+		if err := os.Lchown(dir, int(p.UIDs.Effective), int(p.UIDs.Real)); err != nil && os.Geteuid() == 0 {
+			f.t.Fatal(err)
+		}
+	}(dir)
 	if _, missing := os.Lstat(dir); missing != nil {
 		// As in the kernel's own tree, a reader finds a new process with all of its files.
 		whole := dir
