@@ -29,6 +29,7 @@ import (
 	"github.com/gpuslot/gpuslot/condor"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/gpu/reads"
 )
 
 // ErrStartAgain asks for a new process: a library of the driver that was loaded once
@@ -70,6 +71,9 @@ func run(ctx context.Context, o Options) error {
 		return err
 	}
 	a.quiescer.Quiet = quiet
+	if condor := starter.AccountNamed(ctx, "condor"); a.own == 0 && condor.Known {
+		reads.Trust(condor.UID) // HTCondor's daemons act as it; one of another name is found later
+	}
 	if err := a.recall(cfg.Paths); err != nil {
 		return err
 	}
@@ -165,26 +169,21 @@ func (a *Agent) recall(p config.Paths) error {
 		return fmt.Errorf("find the jobs that run: %w", err)
 	}
 	a.jobs.Await(running)
-	if err := a.access.Read(); err != nil {
-		a.log.Error("who has access to which GPU is not known", "err", err)
-	}
-	if err := a.faults.Read(); err != nil {
-		a.log.Error("all GPUs are closed", "err", err)
-	}
-	if err := a.layouts.Read(); err != nil {
-		a.log.Error("how MIG layouts followed the work is not known", "err", err)
-	}
-	if err := a.closures.Read(); err != nil {
-		a.log.Error("which GPUs are held closed is not known; all are", "err", err)
-	}
-	if err := a.limits.Read(); err != nil {
-		a.log.Error("which cgroups have limits is not known", "err", err)
-	}
-	if err := a.partitions.Read(); err != nil {
-		a.log.Error("static SM partitions are not known", "err", err)
-	}
-	if err := a.verifier.Read(); err != nil {
-		a.log.Error("what was verified is not known", "err", err)
+	for _, r := range []struct {
+		read func() error
+		lost string
+	}{
+		{a.access.Read, "who has access to which GPU is not known"},
+		{a.faults.Read, "all GPUs are closed"},
+		{a.layouts.Read, "how MIG layouts followed the work is not known"},
+		{a.closures.Read, "which GPUs are held closed is not known; all are"},
+		{a.limits.Read, "which cgroups have limits is not known"},
+		{a.partitions.Read, "static SM partitions are not known"},
+		{a.verifier.Read, "what was verified is not known"},
+	} {
+		if err := r.read(); err != nil {
+			a.log.Error(r.lost, "err", err)
+		}
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // busy by changes of its own cgroups. All callers have fewer than package reads does at a time: gpuslotd's own never
 // wait for callers'. A deep look opens up to many cgroups of each slot.
 const (
-	mostReads      = 12
+	mostReads      = 24
 	mostReadsOfOne = 4
 	readsWait      = 2 * time.Second
 	mostDeep       = 4

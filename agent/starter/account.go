@@ -33,7 +33,7 @@ type Origin struct {
 // OriginOf is not known of a process that has ended. One with process.ErrHeld counts as one that began long ago.
 func (n Node) OriginOf(pid int) Origin {
 	p, no := n.Stat(pid)
-	uid, err := process.RealUID(n.FS, pid)
+	uid, _, err := process.RealUID(n.FS, pid)
 	return Origin{Account{UID: uid, Known: err == nil && (no == nil || errors.Is(no, process.ErrHeld))}, p.Started}
 }
 

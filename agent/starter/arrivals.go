@@ -51,8 +51,8 @@ func (s *Arrivals) New(n Node, now time.Time) (found []Starter, err error) {
 // that stays so: one that the startd has just forked still runs the startd's program. The error is that
 // of a process which could not be looked at. The account is first: the rest may take the kernel long (ErrHeld).
 func (n Node) starterIn(pid int) (s Starter, settled bool, err error) {
-	if a, err := (Users{n}).AccountOf(pid); err != nil || a.Known {
-		return s, err == nil, unlessGone(err)
+	if uid, guess, err := process.RealUID(n.FS, pid); err != nil || !n.trusts(uid) {
+		return s, err == nil && !guess, unlessGone(err)
 	}
 	p, err := n.Stat(pid)
 	if errors.Is(err, process.ErrHeld) && !strings.HasPrefix(n.Comm(pid), "condor_") {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/gpu/reads"
 )
 
 // startds are the startds that run in this node, without those of pilots. With an error there may be more.
@@ -55,6 +56,7 @@ func (n Users) OfDaemons() (cgroups []string, accounts []uint32, err error) {
 	}
 	slices.Sort(cgroups)
 	slices.Sort(accounts)
+	reads.Trust(accounts...)
 	return slices.Compact(cgroups), slices.Compact(accounts), err
 }
 

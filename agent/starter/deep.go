@@ -104,6 +104,5 @@ func slotCgroups(mount string, daemons []string) (found []string) {
 			return nil
 		})
 	}
-	slices.Sort(found)
-	return slices.Compact(found)
+	return slices.Compact(slices.Sorted(slices.Values(found)))
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/gpu/process"
+	"github.com/gpuslot/gpuslot/gpu/reads"
 )
 
 // Peer is the other end of a unix socket, as the kernel recorded it at connect.
@@ -76,7 +77,7 @@ func (n Node) IdentifyPeer(conn *net.UnixConn, p Peer) (Caller, error) {
 // forCaller reads something for a caller, which may have a thousand requests at a time. Its reads take as long as it
 // likes: each has a place (Turns) while somebody waits for it.
 func forCaller[T any](n Node, uid uint32, read func(Node) (T, error)) (value T, err error) {
-	if n.asker = uid; n.Turns != nil && !n.trusts(uid) {
+	if n.asker = uid; n.Turns != nil && !n.trusts(uid) && reads.OwnerOf(uid) != 0 {
 		leave, err := n.Turns.Reads.Enter(uid)
 		if err != nil {
 			return value, err
@@ -92,7 +93,7 @@ func forCaller[T any](n Node, uid uint32, read func(Node) (T, error)) (value T, 
 // identifyHeld identifies the process that a pidfd keeps from being mistaken. Where the kernel gives none, another
 // process may have the PID by now: it must at least have the account that connected.
 func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
-	return forCaller(n, p.UID, func(n Node) (Caller, error) {
+	c, err := forCaller(n, p.UID, func(n Node) (Caller, error) {
 		before, err := n.Stat(p.PID)
 		if err != nil {
 			return Caller{}, fmt.Errorf("the caller is gone: %w", err)
@@ -108,12 +109,13 @@ func (n Node) identifyHeld(pidfd int, p Peer) (Caller, error) {
 			return c, err
 		}
 		c.Started = before.Started
-		c.Leaf.Left = c.Leaf.Left || Remade(n.Mount, c.Leaf.Path)
 		if now, _ := n.Stat(p.PID); ended(pidfd) || !now.Shows(before.ID) {
 			return c, errors.New("the caller ended while it was being identified")
 		}
 		return c, nil
 	})
+	c.Leaf.Left = c.Leaf.Left || err == nil && Remade(n.Mount, c.Leaf.Path) // that may take longer
+	return c, err
 }
 
 // actsAs says whether a process has this effective uid, which is the one that a socket's credentials show.

@@ -172,6 +172,5 @@ func (n Node) Startds() []string {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(slices.Values(names))
 }

@@ -20,7 +20,7 @@ type Users struct{ Node }
 
 // AccountOf is at once the account of a process, in a job or not. It is not Known of root's and the agent's.
 func (n Users) AccountOf(pid int) (Account, error) {
-	uid, err := process.RealUID(n.FS, pid)
+	uid, _, err := process.RealUID(n.FS, pid)
 	return Account{UID: uid, Known: err == nil && !n.trusts(uid)}, err
 }
 

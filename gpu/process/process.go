@@ -213,9 +213,9 @@ func (fs FS) Owner(pid int) (Owner, error) {
 	return Owner{UID: st.Uid, GID: st.Gid}, nil
 }
 
-// longStatus is the size of a status with two thousand groups. A user may have 65,536, also in a user namespace, and
+// longStatus is the size of a status with a thousand groups. A user may have 65,536, also in a user namespace, and
 // the kernel then takes many milliseconds for each read, however little is asked of it.
-const longStatus = 16 << 10
+const longStatus = 8 << 10
 
 var statuses = sync.Pool{New: func() any { return new([longStatus]byte) }}
 
@@ -235,14 +235,14 @@ func (fs FS) UIDs(pid int) (UIDs, error) {
 	})
 }
 
-// RealUID is the real account of a process, or the effective one where its owner lets us wait too long for it.
-func RealUID(fs FS, pid int) (uint32, error) {
+// RealUID is the real account of a process, or its effective one, a guess, where its owner lets us wait too long.
+func RealUID(fs FS, pid int) (uid uint32, guess bool, err error) {
 	uids, err := fs.UIDs(pid)
 	if !errors.Is(err, ErrHeld) {
-		return uids.Real, err
+		return uids.Real, false, err
 	}
 	of, err := fs.Owner(pid)
-	return of.UID, err
+	return of.UID, true, err
 }
 
 // Exe is the path of the program that runs. An upgrade under a running program adds

@@ -227,7 +227,7 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// TestOwners: the accounts of one owner count together.
+// TestOwners: the accounts of one owner count together, and those of HTCondor's daemons as root's.
 func TestOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -238,6 +238,15 @@ func TestOwners(t *testing.T) {
 		}
 		n.expect(t, n.of(1003, "other", 0), ErrNotAsked)
 		n.expect(t, n.of(2000, "other", 0), nil)
+		n.trust([]uint32{1003, 0})
+		n.trust([]uint32{1004, 1003})
+		for uid := uint32(1003); uid < 1005; uid++ {
+			n.expect(t, n.of(uid, "other", answerWithin/3), nil) // root's
+		}
+		n.expect(t, n.of(1005, "other", 0), ErrNotAsked)
+		for range 10 {
+			n.expect(t, n.of(1004, "busy", answerWithin/3), nil)
+		}
 	})
 }
 

@@ -79,7 +79,7 @@ func (f Tree) Add(p Process) {
 	}
 	dir := f.dir(p.PID)
 	defer func(dir string) { // it belongs to the effective account, as in the kernel's
-		if err := os.Lchown(dir, int(p.UIDs.Effective), int(p.UIDs.Real)); err != nil && os.Geteuid() == 0 {
+		if err := os.Lchown(dir, int(p.UIDs.Effective), int(p.UIDs.Effective)); err != nil && os.Geteuid() == 0 {
 			f.t.Fatal(err)
 		}
 	}(dir)
