@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -137,14 +138,34 @@ type round struct {
 	took      time.Duration
 	// cpu is the time for each job, by part.
 	cpu []time.Duration
-	// rest is the time that the pool uses in a second at rest, by part: while the other pool has the jobs.
+	// rest is the time that the pool uses in a second at rest, by part: while the others have the jobs.
 	rest []time.Duration
+	// slow is how much longer than the median a shadow took. It does the same for each pool: the machine was slow.
+	slow float64
 }
 
-// started is what the starts cost in a part: without what the pool does at rest, too. That would be
-// more for each job the slower the machine is.
+// shadows is the part of the shadows.
+var shadows = len(cpuParts) + 1
+
+// compareShadows sets slow of all rounds.
+func compareShadows(pools [][]round) {
+	var all []time.Duration
+	for _, rounds := range pools {
+		for _, r := range rounds {
+			all = append(all, r.cpu[shadows])
+		}
+	}
+	for _, rounds := range pools {
+		for i := range rounds {
+			rounds[i].slow = float64(rounds[i].cpu[shadows]) / float64(median(all))
+		}
+	}
+}
+
+// started is what the starts cost in a part, on a machine of the same speed: without what the pool does at rest, too.
+// That would be more for each job the slower the machine is.
 func (r round) started(part int) time.Duration {
-	return r.cpu[part] - time.Duration(float64(r.rest[part])*r.took.Seconds()/manyJobs)
+	return time.Duration((float64(r.cpu[part]) - float64(r.rest[part])*r.took.Seconds()/manyJobs) / cmp.Or(r.slow, 1))
 }
 
 // resting is what a part uses in a second at rest.
@@ -168,8 +189,8 @@ func more(ours, plain []round, of func(round, int) time.Duration, part int) time
 	return median(all).Round(10 * time.Microsecond)
 }
 
-// cpuRows say where the two pools' CPU time went.
-func cpuRows(ours, plain []round) []row {
+// cpuRows say where the pools' CPU time went.
+func cpuRows(ours, plain, least []round) []row {
 	var rows []row
 	for _, kind := range []struct {
 		name string
@@ -178,8 +199,8 @@ func cpuRows(ours, plain []round) []row {
 		for i, name := range parts() {
 			a, b := medianOf(ours, kind.of, i), medianOf(plain, kind.of, i)
 			if a != 0 || b != 0 {
-				rows = append(rows, row{what: fmt.Sprintf("  CPU %s: %s", kind.name, name),
-					got: fmt.Sprintf("%v, plain %v: %v more", a, b, more(ours, plain, kind.of, i))})
+				rows = append(rows, row{what: fmt.Sprintf("  CPU %s: %s", kind.name, name), got: fmt.Sprintf("%v, plain %v: %v more, HTCondor's %v",
+					a, b, more(ours, plain, kind.of, i), more(least, plain, kind.of, i))})
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,15 +43,23 @@ MASTER_UPDATE_INTERVAL = 300
 const plainGPUs = `MACHINE_RESOURCE_INVENTORY_GPUs = /usr/local/bin/plain-gpus
 NUM_CPUS = 64
 MEMORY = 393216
-SLOT_TYPE_1 = 100%
 SLOT_TYPE_1_PARTITIONABLE = true
-NUM_SLOTS_TYPE_1 = 1
+`
+
+const oneSlot = "SLOT_TYPE_1 = 100%\nNUM_SLOTS_TYPE_1 = 1\n"
+
+// leastHooks is what HTCondor needs for a slot of each GPU and for a program that may refuse a job before it starts.
+// The program does nothing. What this pool takes more than plainGPUs, gpuslot cannot save.
+const leastHooks = `SLOT_TYPE_1 = Cpus=8, Memory=49152, GPUs=8
+NUM_SLOTS_TYPE_1 = 8
+STARTER_DEFAULT_JOB_HOOK_KEYWORD = LEAST
+LEAST_HOOK_PREPARE_JOB = /usr/local/bin/least
 `
 
 const shared = "[sharing]\nshares = 8\n[cpu_only]\ncpus = 0\nmemory = 0\n"
 
-// throughput compares job starts per second with those of a pool with plain
-// repeated GPUs and no hook, round by round.
+// throughput compares job starts per second with those of a pool with plain repeated GPUs and no hook, round by round,
+// and their CPU time with that of a pool with a hook that does nothing, too.
 func throughput(ctx context.Context) (rows []row, err error) {
 	const what = "500 jobs of 1 s over 64 shares: starts per second, against plain repeated GPUs"
 	if why := node.Available(); why != nil {
@@ -60,7 +70,7 @@ func throughput(ctx context.Context) (rows []row, err error) {
 	if n, err := strconv.Atoi(os.Getenv("GPUSLOT_THROUGHPUT_ROUNDS")); err == nil && n > 0 {
 		rounds = n
 	}
-	progress("throughput: %d rounds of %d jobs on two pools in turn", rounds, manyJobs)
+	progress("throughput: %d rounds of %d jobs on three pools in turn", rounds, manyJobs)
 	inv, err := gpu.ReadInventory("docs/examples/v100s-8.json")
 	if err != nil {
 		return nil, err
@@ -70,40 +80,51 @@ func throughput(ctx context.Context) (rows []row, err error) {
 		return nil, errors.Join(err, site.Unstage())
 	}
 	defer func() { err = errors.Join(err, ours.Stop(), site.Unstage()) }()
-	plain, err := startPlain(ctx, inv)
+	plain, err := startPlain(ctx, inv, "plain", oneSlot)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, plain.Stop()) }()
+	least, err := startPlain(ctx, inv, "least", leastHooks)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, least.Stop()) }()
 	if err := trustSimulation(ctx, ours.Node); err != nil {
 		return nil, err
 	}
 	if err := ours.WaitAccept(ctx, len(inv.GPUs)); err != nil {
 		return nil, err
 	}
+	pools := []pool{{ours.Node, "request_vram = 3500\n"}, {plain, ""}, {least, ""}}
+	all := make([][]round, len(pools)) // as pools
 	var ratios []float64
-	var all, allPlain []round
 	worker := len(parts()) - 1
 	for i := range rounds {
-		both, err := twoRounds(ctx, [2]pool{{ours.Node, "request_vram = 3500\n"}, {plain, ""}}, i%2)
+		now, err := eachOnce(ctx, pools, i)
 		if err != nil {
 			return nil, err
 		}
-		a, b := both[0], both[1]
-		all, allPlain = append(all, a), append(allPlain, b)
-		ratios = append(ratios, a.perSecond/b.perSecond)
-		progress("round %d: gpuslot %.2f/s, plain %.2f/s, ratio %.3f; CPU for each job %v, plain %v", i+1, a.perSecond, b.perSecond, ratios[i], a.started(worker), b.started(worker))
+		for k := range pools {
+			all[k] = append(all[k], now[k])
+		}
+		ratios = append(ratios, now[0].perSecond/now[1].perSecond)
+		progress("round %d: gpuslot %.2f/s, plain %.2f/s, ratio %.3f; CPU for each job %v, plain %v, least %v", i+1,
+			now[0].perSecond, now[1].perSecond, ratios[i], now[0].started(worker), now[1].started(worker), now[2].started(worker))
 	}
+	compareShadows(all)
 	slices.Sort(ratios)
 	middle := ratios[len(ratios)/2]
-	costs := more(all, allPlain, round.started, worker)
+	costs, own := more(all[0], all[1], round.started, worker), more(all[0], all[2], round.started, worker)
 	return append([]row{
 		{what, fmt.Sprintf("median %.2f of %d rounds, %.2f to %.2f", middle, rounds, ratios[0], ratios[len(ratios)-1]),
 			">= 0.85, aim 0.93", middle >= 0.85},
-		{what: "  CPU of the worker for each job in the plain pool", got: medianOf(allPlain, round.started, worker).String()},
+		{what: "  CPU of the worker for each job in the plain pool", got: medianOf(all[1], round.started, worker).String()},
 		{"  CPU of the worker for each job more, with gpuslot", costs.String(), "<= 20ms, aim 8ms", costs <= 20*time.Millisecond},
-		{what: "  CPU of the worker a second more at rest", got: more(all, allPlain, round.resting, worker).String()},
-	}, cpuRows(all, allPlain)...), nil
+		{what: "    of it HTCondor's, with an empty hook and a slot a GPU", got: more(all[2], all[1], round.started, worker).String()},
+		{what: "    of it gpuslot's", got: own.String()},
+		{what: "  CPU of the worker a second more at rest", got: more(all[0], all[1], round.resting, worker).String()},
+	}, cpuRows(all[0], all[1], all[2])...), nil
 }
 
 // trusting keeps the simulated driver's search for dead processes and its fifty looks a second
@@ -124,60 +145,69 @@ type pool struct {
 	lines string
 }
 
-// twoRounds runs the jobs on both pools, one after the other. Which is first changes from
-// round to round: a machine that grows busier is then no fault of either.
-func twoRounds(ctx context.Context, pools [2]pool, first int) (out [2]round, err error) {
+// eachOnce runs the jobs on all pools, one after the other. Which is first changes from
+// round to round: a machine that grows busier is then no fault of any.
+func eachOnce(ctx context.Context, pools []pool, first int) ([]round, error) {
+	out := make([]round, len(pools))
 	for k := range pools {
-		at := (first + k) % 2
-		now, rest, err := oneRound(ctx, pools[at], pools[1-at])
-		if err != nil {
-			return out, err
+		at := (first + k) % len(pools)
+		if err := oneRound(ctx, pools, out, at); err != nil {
+			return nil, err
 		}
-		now.rest = out[at].rest
-		out[at], out[1-at].rest = now, rest
 	}
 	return out, nil
 }
 
-// oneRound runs the jobs on a pool. It says, too, what the other pool used in a second meanwhile.
-func oneRound(ctx context.Context, p, other pool) (out round, rest []time.Duration, err error) {
-	used := [2]func() ([]time.Duration, error){}
-	for i, n := range []pool{p, other} {
-		if used[i], err = measure(n.Node); err != nil {
-			return out, nil, err
+// oneRound runs the jobs on a pool. What the others use in a second meanwhile is a share of their time at rest.
+func oneRound(ctx context.Context, pools []pool, out []round, at int) (err error) {
+	used := make([]func() ([]time.Duration, error), len(pools))
+	for i, p := range pools {
+		if used[i], err = measure(p.Node); err != nil {
+			return err
 		}
 	}
 	begin := time.Now()
-	if out.perSecond, err = startsPerSecond(ctx, p.Node, p.lines); err != nil {
-		return out, nil, err
+	if out[at].perSecond, err = startsPerSecond(ctx, pools[at].Node, pools[at].lines); err != nil {
+		return err
 	}
-	out.took = time.Since(begin)
-	all, err := used[0]()
-	if err != nil {
-		return out, nil, err
+	out[at].took = time.Since(begin)
+	for i := range pools {
+		all, err := used[i]()
+		if err != nil {
+			return err
+		}
+		r := &out[i]
+		if r.rest == nil {
+			r.rest = make([]time.Duration, len(all))
+		}
+		for k, t := range all {
+			if i == at {
+				r.cpu = append(r.cpu, t/manyJobs)
+			} else {
+				r.rest[k] += time.Duration(float64(t)/out[at].took.Seconds()) / time.Duration(len(pools)-1)
+			}
+		}
 	}
-	for _, t := range all {
-		out.cpu = append(out.cpu, t/manyJobs)
-	}
-	all, err = used[1]()
-	for _, t := range all {
-		rest = append(rest, time.Duration(float64(t)/out.took.Seconds()))
-	}
-	return out, rest, err
+	return nil
 }
 
-// startPlain boots the pool to compare with: the same HTCondor and GPUs, and
+// startPlain boots a pool to compare with: the same HTCondor and GPUs, and
 // nothing of gpuslot.
-func startPlain(ctx context.Context, inv gpu.Inventory) (*node.Node, error) {
+func startPlain(ctx context.Context, inv gpu.Inventory, name, slots string) (*node.Node, error) {
 	var ids, ads []string
 	for i, g := range inv.GPUs {
 		ids = append(ids, slices.Repeat([]string{string(g.UUID)}, throughputShares/len(inv.GPUs))...)
 		ads = append(ads, fmt.Sprintf(`GPU_%d=[ id="%s"; DeviceUuid="%s"; ]`, i, g.UUID, g.UUID.Bare()))
 	}
 	script := fmt.Sprintf("#!/bin/sh\ncat <<'END'\nDetectedGPUs=\"%s\"\n%s\nEND\n", strings.Join(ids, ", "), strings.Join(ads, "\n"))
-	n, err := node.Boot(ctx, node.Options{Name: "plain", Progress: os.Stderr, Files: map[string]node.File{
+	empty, err := emptyHook(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n, err := node.Boot(ctx, node.Options{Name: name, Progress: os.Stderr, Files: map[string]node.File{
 		"/usr/local/bin/plain-gpus":            {Data: script, Mode: 0o755},
-		"/etc/condor/config.d/50-plain.config": {Data: plainGPUs},
+		"/usr/local/bin/least":                 {Data: empty, Mode: 0o755},
+		"/etc/condor/config.d/50-plain.config": {Data: plainGPUs + slots},
 		"/etc/condor/config.d/90-bench.config": {Data: asSites},
 	}})
 	if err != nil {
@@ -187,6 +217,23 @@ func startPlain(ctx context.Context, inv gpu.Inventory) (*node.Node, error) {
 		return nil, errors.Join(err, n.Stop())
 	}
 	return n, nil
+}
+
+// emptyHook is a hook that lets each job start: a static program in C, as gpuslot's is.
+func emptyHook(ctx context.Context) (string, error) {
+	dir, err := os.MkdirTemp("", "gpuslot-bench-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "least")
+	cc := exec.CommandContext(ctx, "gcc", "-Os", "-static", "-s", "-x", "c", "-o", program, "-")
+	cc.Stdin = strings.NewReader("#include <unistd.h>\nint main(void) { char ad[65536]; while (read(0, ad, sizeof ad) > 0); return 0; }\n")
+	if out, err := cc.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("the empty hook: %w: %s", err, out)
+	}
+	text, err := os.ReadFile(program)
+	return string(text), err
 }
 
 const oneSecond = `executable = /bin/sleep
