@@ -53,7 +53,7 @@ func (ta *testAgent) restart() {
 	if err != nil {
 		ta.t.Fatal(err)
 	}
-	if err := a.recall(cfg.Paths); err != nil {
+	if err := a.recall(ta.t.Context(), cfg.Paths); err != nil {
 		ta.t.Fatal(err)
 	}
 	a.sampling.Patience = 5 * time.Minute // a busy machine makes nothing unknown

@@ -141,7 +141,7 @@ func newSimulatedCgroups(t *testing.T, dir, backend, sharing string) *simulatedC
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.recall(cfg.Paths); err != nil {
+	if err := s.recall(t.Context(), cfg.Paths); err != nil {
 		t.Fatal(err)
 	}
 	s.apply(t.Context(), true)

@@ -54,7 +54,7 @@ func (ta *testAgent) again() {
 		ta.t.Fatal(err)
 	}
 	a.quiescer.Quiet = quiet
-	if err := a.recall(cfg.Paths); err != nil {
+	if err := a.recall(ta.t.Context(), cfg.Paths); err != nil {
 		ta.t.Fatal(err)
 	}
 	ta.Agent = a

@@ -71,10 +71,7 @@ func run(ctx context.Context, o Options) error {
 		return err
 	}
 	a.quiescer.Quiet = quiet
-	if condor := starter.AccountNamed(ctx, "condor"); a.own == 0 && condor.Known {
-		reads.Trust(condor.UID) // HTCondor's daemons act as it; one of another name is found later
-	}
-	if err := a.recall(cfg.Paths); err != nil {
+	if err := a.recall(ctx, cfg.Paths); err != nil {
 		return err
 	}
 	if o.WaitForHardware { // a driver that is still loading: HTCondor is to start with the right layout
@@ -113,7 +110,7 @@ func Release(ctx context.Context, o Options, force bool) error {
 	if err != nil {
 		return err
 	}
-	if err := a.recall(cfg.Paths); err != nil {
+	if err := a.recall(ctx, cfg.Paths); err != nil {
 		return err
 	}
 	if err := release.Idle(ctx, a.jobs, a.startds.Ask); err != nil && !force { // it also finds out which jobs have what
@@ -156,7 +153,11 @@ func lockRun(p config.Paths) (unlock func(), err error) {
 
 // recall takes over what an earlier agent left: its plan's control daemons,
 // the running starters, and the open pipe directories.
-func (a *Agent) recall(p config.Paths) error {
+func (a *Agent) recall(ctx context.Context, p config.Paths) error {
+	if condor := starter.AccountNamed(ctx, "condor"); a.own == 0 && condor.Known {
+		reads.Trust(condor.UID) // HTCondor's daemons act as it
+	}
+	_, _, _ = starter.Users{Node: a.proc}.OfDaemons() // or as another one, which this trusts
 	if err := a.before.read(p); err != nil {
 		a.log.Error("the plan of the gpuslotd before this one is not known", "err", err)
 	}

@@ -123,7 +123,7 @@ func (s *simulated) start(text string) {
 		s.t.Fatal(err)
 	}
 	s.verifier.Hears = 0 // there is no startd
-	if err := s.recall(s.cfg.Paths); err != nil {
+	if err := s.recall(s.t.Context(), s.cfg.Paths); err != nil {
 		s.t.Fatal(err)
 	}
 	s.apply(s.t.Context(), true)
