@@ -22,17 +22,17 @@ var imageScript string
 // Image returns the directory of the root file system that nodes boot from, and builds it when it is not in
 // the cache (about 35 s, once per machine and recipe). Progress takes a line for each long step; nil is silent.
 func Image(ctx context.Context, progress io.Writer) (string, error) {
-	return imageWith(ctx, "", progress)
+	return imageOf(ctx, Options{Progress: progress})
 }
 
-// imageWith is Image with the systemd of another suite; empty is that of the image's own.
-func imageWith(ctx context.Context, systemd string, progress io.Writer) (string, error) {
+// imageOf is the Image of a node.
+func imageOf(ctx context.Context, o Options) (string, error) {
 	var log bytes.Buffer
 	var out io.Writer = &log
-	if progress != nil {
-		out = io.MultiWriter(&log, progress)
+	if o.Progress != nil {
+		out = io.MultiWriter(&log, o.Progress)
 	}
-	path, err := imageCommand(ctx, out, systemd)
+	path, err := imageCommand(ctx, out, o)
 	if err != nil {
 		return "", fmt.Errorf("build the node image: %w: %s", err, tail(log.String(), 20))
 	}
@@ -41,12 +41,12 @@ func imageWith(ctx context.Context, systemd string, progress io.Writer) (string,
 
 // imageBuilt asks whether the image is in the cache.
 func imageBuilt() bool {
-	_, err := imageCommand(context.Background(), io.Discard, "", "--path")
+	_, err := imageCommand(context.Background(), io.Discard, Options{}, "--path")
 	return err == nil
 }
 
 // imageCommand runs image.sh and returns the path that it prints.
-func imageCommand(ctx context.Context, stderr io.Writer, systemd string, args ...string) (string, error) {
+func imageCommand(ctx context.Context, stderr io.Writer, o Options, args ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "gpuslot-node-image-")
 	if err != nil {
 		return "", err
@@ -57,7 +57,10 @@ func imageCommand(ctx context.Context, stderr io.Writer, systemd string, args ..
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, "sh", append([]string{script}, args...)...)
-	cmd.Env = append(os.Environ(), "NODE_SYSTEMD="+systemd)
+	cmd.Env = append(os.Environ(), "NODE_SYSTEMD="+o.Systemd)
+	if o.Suite != "" {
+		cmd.Env = append(cmd.Env, "NODE_SUITE="+o.Suite, "NODE_CONDOR=no")
+	}
 	cmd.Stderr = stderr
 	// A group of its own, and SIGTERM to all of it: the script then ends its children and removes the half-built tree.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}

@@ -27,6 +27,8 @@ type Options struct {
 	// Systemd is a Debian suite whose systemd is PID 1, below the HTCondor of the newer image: "bookworm" has
 	// 252. Default: the image's own.
 	Systemd string
+	// Suite is a Debian suite that the whole image is of, without HTCondor. Default: one that has HTCondor.
+	Suite string
 	// Progress takes one line for each long step. Default: none.
 	Progress io.Writer
 }
@@ -79,7 +81,7 @@ func Boot(ctx context.Context, o Options) (*Node, error) {
 	if o.Name == "" {
 		o.Name = "node"
 	}
-	image, err := imageWith(ctx, o.Systemd, o.Progress)
+	image, err := imageOf(ctx, o)
 	if err != nil {
 		return nil, err
 	}

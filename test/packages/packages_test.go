@@ -92,6 +92,7 @@ func run(ctx context.Context, t *testing.T, args ...string) string {
 
 // TestPackages looks into the packages of this machine's architecture.
 func TestPackages(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	one, two := first(t), build(t, "v0.1.0")
 	equalBytes(t, one.deb, two.deb)

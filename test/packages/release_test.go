@@ -12,6 +12,7 @@ import (
 
 // TestRelease makes a release of a checkout whose newest heading is a version.
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	checkout, out := t.TempDir(), filepath.Join(t.TempDir(), "dist")
 	run(ctx, t, "git", "clone", "-q", "../..", checkout)

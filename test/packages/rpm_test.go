@@ -49,15 +49,14 @@ func newerRPM(t *testing.T, deb string) string {
 // TestRPM lets Debian's rpm run the package's own scripts in a booted Debian 12,
 // whose systemd is that of EL9: a node without HTCondor, GPUs or a driver.
 func TestRPM(t *testing.T) {
+	t.Parallel()
 	if err := node.Available(); err != nil {
 		t.Skip(err)
 	}
-	t.Setenv("NODE_SUITE", "bookworm")
-	t.Setenv("NODE_CONDOR", "no")
 	program := strings.TrimSpace(tryRun(t.Context(), t, "../../etc/packaging/fetch.sh", "rpm"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	n, err := node.Boot(ctx, node.Options{Name: "el", Progress: t.Output(), Binds: []node.Bind{
+	n, err := node.Boot(ctx, node.Options{Name: "el", Suite: "bookworm", Progress: t.Output(), Binds: []node.Bind{
 		{Host: filepath.Dir(program), Guest: "/opt/rpm"},
 		{Host: first(t).rpm, Guest: "/root/one.rpm"}, {Host: newerRPM(t, first(t).deb), Guest: "/root/two.rpm"},
 	}})
