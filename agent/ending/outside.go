@@ -122,10 +122,12 @@ func (e *Ender) count(p process.ID) int {
 	return e.killed[p]
 }
 
-// is says whether this very process runs, or the one that has its PID hangs, so that the kernel does not say that.
+// is says whether this very process runs, or the one that has its PID hangs, so that the kernel does not say that, or
+// is of an owner that has too many of these.
 func (e *Ender) is(p process.ID) bool {
 	now, err := e.Processes.Stat(p.PID)
-	return now.Shows(p) || errors.Is(err, process.ErrHeld) && !errors.Is(err, process.ErrNotAsked)
+	others := errors.Is(err, process.ErrNotAsked) && !errors.Is(err, process.ErrRefused)
+	return now.Shows(p) || errors.Is(err, process.ErrHeld) && !others
 }
 
 // ofUser says whether a user runs a process outside of jobs.

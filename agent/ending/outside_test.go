@@ -313,6 +313,38 @@ func (n *node) ended(t *testing.T, id process.ID) {
 	}
 }
 
+// TestKillRefused: a process is killed that is not read because of others of its account, which hang.
+func TestKillRefused(t *testing.T) {
+	n := newNode(t)
+	const session = "/user.slice/user-4001.slice/session-1.scope"
+	hung := []int{}
+	for pid := 300; pid < 303; pid++ { // each takes a second of two
+		n.proc.Add(proctree.Process{PID: pid, Parent: 1, Comm: "hangs", UID: 4001, Cgroup: session})
+		n.proc.Hold(pid, "stat")
+		hung = append(hung, pid)
+	}
+	for _, pid := range hung {
+		if _, err := n.Processes.Stat(pid); !errors.Is(err, process.ErrHeld) {
+			t.Fatal(err)
+		}
+	}
+	c := exec.Command("sleep", "1000")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = c.Process.Kill(), c.Wait() }()
+	id := process.ID{PID: c.Process.Pid}
+	n.proc.Add(proctree.Process{PID: id.PID, Parent: 1, Comm: "sleep", UID: 4001, Cgroup: session})
+	if _, err := n.Processes.Stat(id.PID); !errors.Is(err, process.ErrRefused) {
+		t.Fatal(err)
+	}
+	n.KillOutside(uuid(0), []process.ID{id})
+	n.Wait()
+	if _ = c.Process.Signal(syscall.SIGTERM); c.Wait() == nil || c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the process: %v", c.ProcessState)
+	}
+}
+
 // TestAbortUnanswered: a process that the kernel does not answer (process.ErrHeld) may wait for its account's file
 // system. It is killed, and those file systems end.
 func TestAbortUnanswered(t *testing.T) {

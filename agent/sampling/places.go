@@ -102,14 +102,19 @@ func strangers(n Node, snap *usage.Snapshot) map[string][]process.ID {
 		limited[Device(&n.Plan.GPUs[i])] = limits(&n.Plan.GPUs[i])
 	}
 	questions := map[string][]process.ID{}
-	ask(snap, questions, func(d usage.Device, p *usage.Process) bool { return p.Owner == usage.OwnerNone && limited[d] })
+	ask(snap, questions, func(d usage.Device, p *usage.Process) bool { return limited[d] && ofNoJob(p) })
 	return questions
+}
+
+// ofNoJob says that a process is of no slot, or that the kernel does not say whose it is.
+func ofNoJob(p *usage.Process) bool {
+	return p.Owner == usage.OwnerNone || p.Owner == usage.OwnerUnknown
 }
 
 // outside are the processes on a GPU that users run outside of all jobs, where no budget counts
 // them: the MPS clients and the others that compute. Where no control daemon of gpuslot's serves the GPU,
 // clients there are of a daemon of their own, and go with its server. Nothing is done about a process of which it is
-// not known yet whose it is, or whether it is a user's own.
+// not known yet whether it is a user's own.
 func outside(n Node, snap *usage.Snapshot, g *plan.GPU, ofUser map[process.ID]bool) (
 	clients []int, others []process.ID,
 ) {
@@ -118,10 +123,12 @@ func outside(n Node, snap *usage.Snapshot, g *plan.GPU, ofUser map[process.ID]bo
 	}
 	_, served := n.Daemons[g.UUID]
 	d, _ := snap.Device(Device(g))
-	for _, p := range d.Processes.Value {
+	for i := range d.Processes.Value {
+		p := &d.Processes.Value[i]
 		id := process.ID{PID: p.PID, Started: p.Started}
 		switch {
-		case p.Owner != usage.OwnerNone || !ofUser[id]:
+		case !ofNoJob(p) || !ofUser[id]:
+		case p.MPSClient && p.Owner == usage.OwnerUnknown: // nobody asks again before a client ends
 		case p.MPSClient && (served || g.MPS()):
 			clients = append(clients, p.PID)
 		case !p.Graphics: // a display is in reserved_vram

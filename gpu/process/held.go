@@ -2,10 +2,12 @@ package process
 
 import "github.com/gpuslot/gpuslot/gpu/reads"
 
-// ErrHeld says that the kernel does not answer what a process is. ErrNotAsked is an ErrHeld because of other processes.
+// ErrHeld says that the kernel does not answer what a process is. ErrNotAsked is an ErrHeld because of other processes,
+// and ErrRefused one because of its owner's.
 var (
 	ErrHeld     = reads.ErrHeld
 	ErrNotAsked = reads.ErrNotAsked
+	ErrRefused  = reads.ErrRefused
 )
 
 // Together does reads of processes in one goroutine, as reads.Together: by the FS that do is given, and by no other

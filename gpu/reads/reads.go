@@ -20,8 +20,11 @@ import (
 var ErrHeld = errors.New("the kernel does not answer, as for a program that hangs in exec(2) or at its end, " +
 	"because a file system (FUSE, NFS) does not answer")
 
-// ErrNotAsked is an ErrHeld of a process that was not tried, because of others.
-var ErrNotAsked = fmt.Errorf("too many reads: %w", ErrHeld)
+// ErrNotAsked is an ErrHeld of a process that was not tried, because of others. With ErrRefused these are its owner's.
+var (
+	ErrNotAsked = fmt.Errorf("too many reads: %w", ErrHeld)
+	ErrRefused  = fmt.Errorf("its owner has %w", ErrNotAsked)
+)
 
 const (
 	// answerWithin is how long a step of a read may take.
@@ -242,7 +245,11 @@ func (c *Conversation) admit(at *Reading) error {
 	s := c.sum()
 	c.full(s) // none may be so any more
 	if by, refused := c.refuses(s, of); refused {
-		return fmt.Errorf("%s is not read, because of uid %d: %w", at.target, by, ErrNotAsked)
+		why := ErrNotAsked
+		if by == of {
+			why = ErrRefused
+		}
+		return fmt.Errorf("%s is not read, because of uid %d: %w", at.target, by, why)
 	}
 	return nil
 }

@@ -219,7 +219,7 @@ func TestLate(t *testing.T) {
 		}
 		n.expect(t, n.of(1030, "slow", slow), nil)
 		_, err := n.read(n.of(1031, "other", 0))
-		if !errors.Is(err, ErrNotAsked) || !strings.Contains(err.Error(), "other is not read, because of uid 10") {
+		if !errors.Is(err, ErrNotAsked) || errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "other is not read, because of uid 10") {
 			t.Error(err)
 		}
 		n.expect(t, n.of(0, "other", 0), nil)
@@ -236,7 +236,9 @@ func TestOwners(t *testing.T) {
 		for uid := uint32(1000); uid < 1003; uid++ {
 			n.expect(t, n.of(uid, "slow", answerWithin*9/10), nil)
 		}
-		n.expect(t, n.of(1003, "other", 0), ErrNotAsked)
+		if _, err := n.read(n.of(1003, "other", 0)); !errors.Is(err, ErrRefused) || !errors.Is(err, ErrNotAsked) {
+			t.Error(err)
+		}
 		n.expect(t, n.of(2000, "other", 0), nil)
 		n.trust([]uint32{1003, 0})
 		n.trust([]uint32{1004, 1003})

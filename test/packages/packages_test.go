@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 
 // makeInto makes the packages of this machine's architecture.
 func makeInto(out, version string) (b built, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
 	text, err := exec.CommandContext(ctx, "make", "-s", "-C", "../..", "packages", "OUT="+out, "ARCHES=amd64", "VERSION="+version).CombinedOutput()
 	if err != nil {
