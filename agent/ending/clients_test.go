@@ -208,6 +208,7 @@ func TestTakeBack(t *testing.T) {
 func TestPunishAnEndedJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, f, d := twoGPUs(t)
+		addSession(n, 302)
 		finding := rules.Finding{Job: jobUsing(9000), Code: api.CodeOverBudget, Enforce: config.EnforceHold}
 		finding.Starter, finding.Elsewhere = f.starter, []rules.Stray{{GPU: uuid(1), PID: 202}}
 		n.Punish(t.Context(), finding) // HoldOf has no code

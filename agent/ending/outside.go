@@ -26,10 +26,14 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 	if _, busy := e.outside.LoadOrStore(u, struct{}{}); busy {
 		return
 	}
-	e.Log.Warn("users' own processes, outside of jobs, are ended as MPS clients", "gpu", u, "pids", pids)
 	e.ends.Go(func() {
 		defer e.outside.Delete(u)
-		e.EndClients(ctx, u, pids, starter.Starter{})
+		still := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !e.ofUser(pid) })
+		if len(still) == 0 {
+			return
+		}
+		e.Log.Warn("users' own processes, outside of jobs, are ended as MPS clients", "gpu", u, "pids", still)
+		e.EndClients(ctx, u, still, starter.Starter{})
 	})
 }
 

@@ -21,14 +21,21 @@ import (
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
-// TestEndOutside: clients of no job end, also when they come again, and a job's stay.
+// addSession is a process that a user runs outside of jobs.
+func addSession(n *node, pid int) {
+	n.proc.Add(proctree.Process{PID: pid, Parent: 1, Comm: "train", UID: 1000, Cgroup: "/user.slice/user-1000.slice/session-1.scope"})
+}
+
+// TestEndOutside: clients of no job end, also when they come again. A job's stay, and one that is no user's own by now.
 func TestEndOutside(t *testing.T) {
 	n := newNode(t)
+	addSession(n, 300)
+	addSession(n, 302)
 	for range 2 {
-		n.clients = []int{300, 301, 302}
-		n.EndOutside(t.Context(), uuid(0), []int{300, 302})
+		n.clients = []int{300, 301, 302, 303}
+		n.EndOutside(t.Context(), uuid(0), []int{300, 302, 303})
 		n.Wait()
-		if !slices.Equal(n.clients, []int{301}) {
+		if !slices.Equal(n.clients, []int{301, 303}) {
 			t.Errorf("clients: %v", n.clients)
 		}
 	}

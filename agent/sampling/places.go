@@ -128,7 +128,6 @@ func outside(n Node, snap *usage.Snapshot, g *plan.GPU, ofUser map[process.ID]bo
 		id := process.ID{PID: p.PID, Started: p.Started}
 		switch {
 		case !ofNoJob(p) || !ofUser[id]:
-		case p.MPSClient && p.Owner == usage.OwnerUnknown: // nobody asks again before a client ends
 		case p.MPSClient && (served || g.MPS()):
 			clients = append(clients, p.PID)
 		case !p.Graphics: // a display is in reserved_vram

@@ -387,11 +387,10 @@ func TestComputesOutsideOfJobs(t *testing.T) {
 }
 
 // TestComputesUnanswered: so is one that the kernel does not answer (process.ErrHeld), or that is not read because of
-// others of its account. The client of a control daemon, and what runs elsewhere, may be a job's.
+// others of its account. So leaves the client of a control daemon. What runs elsewhere may be a job's.
 func TestComputesUnanswered(t *testing.T) {
 	const manager = "/user.slice/user-4000.slice/user@4000.service/app.slice/x.service"
 	n := newNode(t, 1)
-	n.node.Plan.GPUs[0].Mode = config.ModeTimeSlice
 	var all []gpu.DeviceProcess
 	for pid, cgroup := range map[int]string{300: manager, 301: manager, 302: "/system.slice/docker-1.scope"} {
 		n.proc.Add(proctree.Process{PID: pid, Parent: 1, Comm: "train", UID: 4000, Cgroup: cgroup})
@@ -402,7 +401,7 @@ func TestComputesUnanswered(t *testing.T) {
 	}
 	n.readings[0] = reading(uuid(0), all...)
 	n.sample(t)
-	if !slices.Equal(n.outsideKills, []int{300}) || len(n.ends[uuid(0)]) > 0 {
+	if !slices.Equal(n.outsideKills, []int{300}) || !slices.Equal(n.ends[uuid(0)], []int{301}) {
 		t.Errorf("killed: %v; ended: %v", n.outsideKills, n.ends)
 	}
 }

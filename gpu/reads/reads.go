@@ -246,7 +246,7 @@ func (c *Conversation) admit(at *Reading) error {
 	c.full(s) // none may be so any more
 	if by, refused := c.refuses(s, of); refused {
 		why := ErrNotAsked
-		if by == of {
+		if c.hasOwn(s, of) {
 			why = ErrRefused
 		}
 		return fmt.Errorf("%s is not read, because of uid %d: %w", at.target, by, why)
@@ -287,12 +287,17 @@ func (b *bounds) sum() sums {
 	return s
 }
 
+// hasOwn says whether a user has too many reads. The caller has the mutex.
+func (b *bounds) hasOwn(s sums, of owner) bool {
+	return s.by[of] >= mostOfAccount || b.took[of] >= ofAccount
+}
+
 // refuses says whether no read of an owner is tried, and because of whom. The caller has the mutex.
 func (b *bounds) refuses(s sums, of owner) (because owner, refused bool) {
 	switch {
 	case of == root:
 		return of, s.by[of] >= mostHeld || b.took[of] >= ofAll
-	case s.by[of] >= mostOfAccount || b.took[of] >= ofAccount:
+	case b.hasOwn(s, of):
 		return of, true
 	}
 	return s.longest, s.held >= mostHeld || s.took >= ofAll
