@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -129,11 +131,11 @@ func FuzzParseKernelXID(f *testing.F) {
 			return
 		}
 		pci, err := ParsePCIBusID(string(x.PCI))
-		if err != nil || pci != x.PCI || x.XID < 0 || x.PID < 0 || x.GPUInstance < NoInstance || x.ComputeInstance < NoInstance || len(x.Process) > maxProcessName {
+		if err != nil || pci != x.PCI || x.XID < 0 || x.PID < 0 || x.GPUInstance < NoInstance || x.ComputeInstance < NoInstance || utf8.RuneCountInString(x.Process) > maxProcessName+1 {
 			t.Errorf("%+v, %v", x, err)
 		}
 		for _, c := range x.Process {
-			if c < ' ' || c > '~' {
+			if !unicode.IsPrint(c) {
 				t.Errorf("the process name %q would reach a terminal", x.Process)
 			}
 		}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -48,11 +49,15 @@ func (d *draft) locate(name string, warning bool) []*Error {
 
 // shown prints a key as TOML, the names of tables always in quotes.
 func shown(key toml.Key, value any) string {
+	key = slices.Clone(key)
+	for i := range key {
+		key[i] = foreign.Clip(key[i])
+	}
 	stray := len(key) == 2 && value != nil // a key where a table belongs
 	if len(key) < 2 || stray || !isNamed(key[0]) {
 		return key.String()
 	}
-	s := key[0] + "." + strconv.Quote(foreign.Clip(key[1]))
+	s := key[0] + "." + strconv.Quote(key[1])
 	if rest := key[2:]; len(rest) > 0 {
 		s += "." + rest.String()
 	}
