@@ -204,8 +204,17 @@ func (l *life) firstJob(ctx context.Context) {
 
 // jobOf is a job that attaches, takes VRAM and computes for so long.
 func jobOf(seconds int) string {
-	return fmt.Sprintf(`executable = /usr/local/bin/simjob
-arguments = "alloc 1024 load 30 %ds"
+	return jobWith("/usr/local/bin/simjob", fmt.Sprintf("alloc 1024 load 30 %ds", seconds))
+}
+
+// jobUntil is one that attaches and takes VRAM until there is a file.
+func jobUntil(file string) string {
+	return jobWith("/bin/sh", fmt.Sprintf("-c 'until [ -e %s ]; do /bin/sleep 0.2; done | /usr/local/bin/simjob alloc 1024 until eof'", file))
+}
+
+func jobWith(program, arguments string) string {
+	return fmt.Sprintf(`executable = %s
+arguments = "%s"
 output = job.$(Cluster).$(Process).out
 error = job.$(Cluster).$(Process).err
 should_transfer_files = yes
@@ -216,7 +225,7 @@ request_disk = 10M
 request_gpus = 1
 request_vram = 4000
 queue 4
-`, seconds)
+`, program, arguments)
 }
 
 func (l *life) submit(ctx context.Context, seconds int) int {
@@ -224,6 +233,16 @@ func (l *life) submit(ctx context.Context, seconds int) int {
 	cluster, err := l.Submit(ctx, "alice", jobOf(seconds))
 	must(l.t, err)
 	return cluster
+}
+
+// submitted has jobs that run until end is called.
+func (l *life) submitted(ctx context.Context) (cluster int, end func()) {
+	l.t.Helper()
+	file := fmt.Sprintf("/run/life-%d", time.Now().UnixNano())
+	cluster, err := l.Submit(ctx, "alice", jobUntil(file))
+	must(l.t, err)
+	l.waitJobs(ctx, cluster, running)
+	return cluster, func() { l.sh(ctx, "touch "+file) }
 }
 
 // Job states of HTCondor.
@@ -264,8 +283,7 @@ func (l *life) daemons(ctx context.Context) map[string]string {
 }
 
 func (l *life) jobsRun(ctx context.Context) {
-	c := l.submit(ctx, 6)
-	l.waitJobs(ctx, c, running)
+	c, end := l.submitted(ctx)
 	scores := func(processes string) string {
 		return l.sh(ctx, "for p in $("+processes+"); do cat /proc/$p/oom_score_adj; done | sort -u")
 	}
@@ -279,6 +297,7 @@ func (l *life) jobsRun(ctx context.Context) {
 	} else if got := scores("pidof gpuslotd nvidia-cuda-mps-control"); got != "-900" {
 		l.t.Errorf("the agent and the control daemons have the OOM score %s, want -900", got)
 	}
+	end()
 	l.wellDone(ctx, c)
 	// What an upgrade of HTCondor may change, by one more job.
 	out, err := l.Run(ctx, "gpuslot", "doctor", "--job", "alice", "--json")
@@ -433,8 +452,7 @@ func (l *life) downgrade(ctx context.Context, deb string) {
 
 // remove is refused while jobs share GPUs, and undoes everything when none do.
 func (l *life) remove(ctx context.Context) {
-	jobs := l.submit(ctx, 8)
-	l.waitJobs(ctx, jobs, running)
+	jobs, end := l.submitted(ctx)
 	daemons := l.daemons(ctx)
 	if res, err := l.Run(ctx, "apt-get", "remove", "-y", "gpuslot"); err == nil || !strings.Contains(res.Stdout+res.Stderr, "GPUSLOT_FORCE_REMOVE=1") {
 		l.t.Fatalf("removed under running jobs, or refused without a word: %v\n%s%s", err, res.Stdout, res.Stderr)
@@ -442,6 +460,7 @@ func (l *life) remove(ctx context.Context) {
 	if got := l.daemons(ctx); fmt.Sprint(got) != fmt.Sprint(daemons) {
 		l.t.Errorf("after a refused removal the control daemons are %v, before %v", got, daemons)
 	}
+	end()
 	l.wellDone(ctx, jobs)
 	must(l.t, l.WaitAccept(ctx, len(l.inv.GPUs)))
 	l.wait(ctx, "the jobs' slots to be gone", func() bool {
