@@ -165,7 +165,7 @@ func together[T any](b *bounds, do func(*Conversation) (T, error)) (value T, err
 		}
 		at, left := c.waits()
 		if left <= 0 {
-			if of := b.ownerOf(at.uid); c.hold(at, of) {
+			if of := c.whose(at); c.hold(at, of) {
 				return value, doesNotAnswer(at.target, of)
 			}
 			left = answerWithin
@@ -203,13 +203,12 @@ func One[T any](c *Conversation, target Target, read func(*Reading) (T, error)) 
 
 // begin begins a read; nil if another one is under way.
 func (c *Conversation) begin(target Target) (*Reading, error) {
-	uid, err := target.Account()
-	if err != nil {
-		return nil, err
-	}
-	at := &Reading{in: c, target: target, uid: uid}
 	c.turns <- struct{}{}
-	err = c.admit(at) // now: the last one may not have been answered
+	uid, err := target.Account()
+	at := &Reading{in: c, target: target, uid: uid}
+	if err == nil {
+		err = c.admit(at) // now: the last one may not have been answered
+	}
 	if err == nil && c.enter(at) {
 		return at, nil
 	}
@@ -321,7 +320,7 @@ func (b *bounds) full(s sums) {
 
 // Step begins the next step of a read. Its error says that the read ends.
 func (at *Reading) Step() error {
-	if at.in.answered(at) || at.in.abandoned.Load() {
+	if at.in.answered(at) || at.in.abandoned.Load() || at.in.whose(at) != at.in.ownerOf(at.uid) {
 		return fmt.Errorf("%s: %w", at.target, ErrNotAsked)
 	}
 	return nil
@@ -344,7 +343,7 @@ func (c *Conversation) answered(at *Reading) (over bool) {
 		return over
 	}
 	c.mu.Unlock()
-	of := c.ownerOf(at.uid)
+	of := c.whose(at)
 	c.mu.Lock()
 	at.last = time.Now()
 	if of == root && took < answerWithin/2 {
@@ -399,6 +398,19 @@ func (c *Conversation) hold(at *Reading, of owner) bool {
 	c.charge(of, took)
 	<-c.turns
 	return true
+}
+
+// whose is whose a read is. What was root's may be a user's by now: a setuid program gave its account up.
+func (c *Conversation) whose(at *Reading) owner {
+	of := c.ownerOf(at.uid)
+	if of != root {
+		return of
+	}
+	uid, err := at.target.Account()
+	if err != nil {
+		return of
+	}
+	return c.ownerOf(uid)
 }
 
 // ownerOf is who owns an account.

@@ -19,11 +19,18 @@ type thing struct {
 	takes  time.Duration
 	costly bool
 	err    error
+	// now is the account, if it changes.
+	now *atomic.Uint32
 }
 
 func (t thing) String() string { return t.name }
 
-func (t thing) Account() (uint32, error) { return t.uid, t.err }
+func (t thing) Account() (uint32, error) {
+	if t.now != nil {
+		return t.now.Load(), t.err
+	}
+	return t.uid, t.err
+}
 
 // node is a kernel.
 type node struct {
@@ -249,6 +256,38 @@ func TestOwners(t *testing.T) {
 		for range 10 {
 			n.expect(t, n.of(1004, "busy", answerWithin/3), nil)
 		}
+	})
+}
+
+// TestAccountGivenUp: a read of root's that is a user's before its end, as of a setuid program, is the user's, and ends.
+func TestAccountGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		for i := range mostOfAccount {
+			time.Sleep(period)
+			given := n.of(0, fmt.Sprint(i), 0)
+			given.now = &atomic.Uint32{}
+			_, err := together(n.bounds, func(c *Conversation) (int, error) {
+				return One(c, given, func(at *Reading) (int, error) {
+					if err := at.Step(); err != nil {
+						t.Error(err)
+					}
+					given.now.Store(1000)
+					if err := at.Step(); !errors.Is(err, ErrNotAsked) {
+						t.Error(err)
+					}
+					time.Sleep(time.Hour)
+					return 0, nil
+				})
+			})
+			if !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "of uid 1000") {
+				t.Error(err)
+			}
+		}
+		time.Sleep(period)
+		n.expect(t, n.of(1000, "other", 0), ErrNotAsked)
+		n.expect(t, n.of(0, "other", 0), nil)
+		n.none(t)
 	})
 }
 
