@@ -235,14 +235,19 @@ func (l *life) submit(ctx context.Context, seconds int) int {
 	return cluster
 }
 
-// submitted has jobs that run until end is called.
-func (l *life) submitted(ctx context.Context) (cluster int, end func()) {
+// submitted has jobs that run until end is called, which waits for that.
+func (l *life) submitted(ctx context.Context) (end func()) {
 	l.t.Helper()
 	file := fmt.Sprintf("/run/life-%d", time.Now().UnixNano())
 	cluster, err := l.Submit(ctx, "alice", jobUntil(file))
 	must(l.t, err)
 	l.waitJobs(ctx, cluster, running)
-	return cluster, func() { l.sh(ctx, "touch "+file) }
+	return func() {
+		l.t.Helper()
+		l.sh(ctx, "touch "+file)
+		l.wellDone(ctx, cluster)
+		l.sh(ctx, "rm "+file)
+	}
 }
 
 // Job states of HTCondor.
@@ -283,7 +288,7 @@ func (l *life) daemons(ctx context.Context) map[string]string {
 }
 
 func (l *life) jobsRun(ctx context.Context) {
-	c, end := l.submitted(ctx)
+	end := l.submitted(ctx)
 	scores := func(processes string) string {
 		return l.sh(ctx, "for p in $("+processes+"); do cat /proc/$p/oom_score_adj; done | sort -u")
 	}
@@ -298,7 +303,6 @@ func (l *life) jobsRun(ctx context.Context) {
 		l.t.Errorf("the agent and the control daemons have the OOM score %s, want -900", got)
 	}
 	end()
-	l.wellDone(ctx, c)
 	// What an upgrade of HTCondor may change, by one more job.
 	out, err := l.Run(ctx, "gpuslot", "doctor", "--job", "alice", "--json")
 	if exit := (*node.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.Result.Code != 3) || !regexp.MustCompile(`"ok",\s*"check": "one job"`).MatchString(out.Stdout) {
@@ -452,7 +456,7 @@ func (l *life) downgrade(ctx context.Context, deb string) {
 
 // remove is refused while jobs share GPUs, and undoes everything when none do.
 func (l *life) remove(ctx context.Context) {
-	jobs, end := l.submitted(ctx)
+	end := l.submitted(ctx)
 	daemons := l.daemons(ctx)
 	if res, err := l.Run(ctx, "apt-get", "remove", "-y", "gpuslot"); err == nil || !strings.Contains(res.Stdout+res.Stderr, "GPUSLOT_FORCE_REMOVE=1") {
 		l.t.Fatalf("removed under running jobs, or refused without a word: %v\n%s%s", err, res.Stdout, res.Stderr)
@@ -461,7 +465,6 @@ func (l *life) remove(ctx context.Context) {
 		l.t.Errorf("after a refused removal the control daemons are %v, before %v", got, daemons)
 	}
 	end()
-	l.wellDone(ctx, jobs)
 	must(l.t, l.WaitAccept(ctx, len(l.inv.GPUs)))
 	l.wait(ctx, "the jobs' slots to be gone", func() bool {
 		out, err := l.Run(ctx, "condor_status", "-constraint", `SlotType == "Dynamic"`, "-af", "Name")
