@@ -28,7 +28,10 @@ func (e *Ender) EndOutside(ctx context.Context, u gpu.UUID, pids []int) {
 	}
 	e.ends.Go(func() {
 		defer e.outside.Delete(u)
-		still := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !e.ofUser(pid) })
+		still := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool {
+			_, err := e.Processes.Stat(pid)
+			return becauseOfOthers(err) || !e.ofUser(pid)
+		})
 		if len(still) == 0 {
 			return
 		}
@@ -126,12 +129,16 @@ func (e *Ender) count(p process.ID) int {
 	return e.killed[p]
 }
 
+// becauseOfOthers says that a process is not read because of other owners': it may be a job's.
+func becauseOfOthers(err error) bool {
+	return errors.Is(err, process.ErrNotAsked) && !errors.Is(err, process.ErrRefused)
+}
+
 // is says whether this very process runs, or the one that has its PID hangs, so that the kernel does not say that, or
 // is of an owner that has too many of these.
 func (e *Ender) is(p process.ID) bool {
 	now, err := e.Processes.Stat(p.PID)
-	others := errors.Is(err, process.ErrNotAsked) && !errors.Is(err, process.ErrRefused)
-	return now.Shows(p) || errors.Is(err, process.ErrHeld) && !others
+	return now.Shows(p) || errors.Is(err, process.ErrHeld) && !becauseOfOthers(err)
 }
 
 // ofUser says whether a user runs a process outside of jobs.
