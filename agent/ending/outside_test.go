@@ -320,6 +320,15 @@ func (n *node) ended(t *testing.T, id process.ID) {
 	}
 }
 
+// wantKilled ends a process, and wants it to have been killed before.
+func wantKilled(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	_ = c.Process.Signal(syscall.SIGTERM)
+	if c.Wait() == nil || c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the process: %v", c.ProcessState)
+	}
+}
+
 // TestKillRefused: a process is killed that is not read because of others of its account, which hang.
 func TestKillRefused(t *testing.T) {
 	n := newNode(t)
@@ -347,9 +356,7 @@ func TestKillRefused(t *testing.T) {
 	}
 	n.KillOutside(uuid(0), []process.ID{id})
 	n.Wait()
-	if _ = c.Process.Signal(syscall.SIGTERM); c.Wait() == nil || c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("the process: %v", c.ProcessState)
-	}
+	wantKilled(t, c)
 }
 
 // TestAbortUnanswered: a process that the kernel does not answer (process.ErrHeld) may wait for its account's file
@@ -380,7 +387,5 @@ func TestAbortUnanswered(t *testing.T) {
 	if got := log.String(); strings.Count(got, "jobs, was killed") != 1 || !strings.Contains(got, "ended=0") {
 		t.Errorf("logged: %s", got)
 	}
-	if _ = c.Process.Signal(syscall.SIGTERM); c.Wait() == nil || c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("the process: %v", c.ProcessState)
-	}
+	wantKilled(t, c)
 }

@@ -193,7 +193,7 @@ func TestAccountsAnsweredLate(t *testing.T) {
 			}
 			reader, err := os.OpenFile(pipe, os.O_WRONLY|unix.O_NONBLOCK, 0)
 			if err != nil {
-				continue // nobody reads it
+				continue // it has no reader
 			}
 			time.Sleep(late)
 			if err := errors.Join(proctree.AnswerPipe(pipe, texts[pipe]), reader.Close()); err != nil {

@@ -240,7 +240,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestHeldInExec: no read waits for a process that hangs in exec(2), because nobody answers the close of its file.
+// TestHeldInExec: a process hangs in exec(2), because its file system does not answer. Reads of it do not wait.
 // Without a deadline kcmp(2) waits for it on all kernels, and /proc on newer ones.
 func TestHeldInExec(t *testing.T) {
 	h := newHeldTree(t)
