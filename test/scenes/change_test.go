@@ -55,9 +55,10 @@ func TestReloadUnderLoad(t *testing.T) {
 	ctx := t.Context()
 	st := newStage(t, 2, site.Options{})
 	must(t, st.WaitAccept(ctx, 2))
-	shared, err := st.submit(ctx, job{Seconds: 15, Lines: vram(4000), Queue: "queue 4"})
+	hold, release := holdFor(t, st, "reload")
+	shared, err := st.submit(ctx, job{Hold: hold, Lines: vram(4000), Queue: "queue 4"})
 	must(t, err)
-	cpu, err := st.submit(ctx, job{Seconds: 15})
+	cpu, err := st.submit(ctx, job{Hold: hold})
 	must(t, err)
 	_, err = st.waitLog(ctx, cpu, executing)
 	must(t, err)
@@ -84,6 +85,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	must(t, st.reload(ctx, "[sharing]\nshares = 3\n[htcondor]\nchanges = \"drain\"\n"))
 	late, err := st.submit(ctx, job{Seconds: 1, Lines: vram(4000)})
 	must(t, err)
+	must(t, st.waitRetiring(ctx))
+	release()
 	for _, u := range []gpu.UUID{st.Inventory.GPUs[0].UUID, st.Inventory.GPUs[1].UUID} {
 		must(t, st.waitShares(ctx, u, 3))
 	}
@@ -105,11 +108,13 @@ func TestStartdPerGPU(t *testing.T) {
 	st := newStage(t, 3, site.Options{Config: layout})
 	must(t, st.WaitAccept(ctx, 3))
 	changed, other := st.Inventory.GPUs[0].UUID, st.Inventory.GPUs[1].UUID
-	there, err := st.submit(ctx, job{Seconds: 12, Lines: vram(4000, on(changed)), Queue: "queue 2"})
+	holdThere, releaseThere := holdFor(t, st, "there")
+	holdBeside, releaseBeside := holdFor(t, st, "beside")
+	there, err := st.submit(ctx, job{Hold: holdThere, Lines: vram(4000, on(changed)), Queue: "queue 2"})
 	must(t, err)
-	beside, err := st.submit(ctx, job{Seconds: 45, Lines: vram(4000, on(other)), Queue: "queue 2"})
+	beside, err := st.submit(ctx, job{Hold: holdBeside, Lines: vram(4000, on(other)), Queue: "queue 2"})
 	must(t, err)
-	cpu, err := st.submit(ctx, job{Seconds: 45})
+	cpu, err := st.submit(ctx, job{Hold: holdBeside})
 	must(t, err)
 	for _, cluster := range []int{there, beside, cpu} {
 		_, err = st.waitLog(ctx, cluster, executing)
@@ -128,11 +133,13 @@ func TestStartdPerGPU(t *testing.T) {
 	st.Check(len(slots) == 4, "four jobs in four slots: %v", slots)
 
 	must(t, st.reload(ctx, layout+fmt.Sprintf("[gpu.%q]\nshares = 3\n", changed)))
+	releaseThere()
 	must(t, st.waitShares(ctx, changed, 3))
 	running, err := st.Run(ctx, "condor_q", "-all", "-run", "-af", "ClusterId")
 	must(t, err)
 	st.Check(strings.Count(running.Stdout, fmt.Sprint(beside)) == 2 && strings.Contains(running.Stdout, fmt.Sprint(cpu)),
 		"GPU 0 has its new layout, and the jobs beside it run on: %s", oneLine(running.Stdout))
+	releaseBeside()
 	next, err := st.submit(ctx, job{Seconds: 1, Lines: vram(4000, on(changed))})
 	must(t, err)
 	must(t, st.untouched(ctx, there, "a job on the GPU that changed"))

@@ -2,6 +2,7 @@ package scenes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,9 +12,14 @@ import (
 )
 
 // closing is an operator and a site's script who close a GPU under load.
-func closing(ctx context.Context, st *Stage) error {
+func closing(ctx context.Context, st *Stage) (err error) {
 	u, other := st.Inventory.GPUs[0].UUID, st.Inventory.GPUs[1].UUID
-	load, err := st.submit(ctx, job{Seconds: 25, Lines: vram(4000, on(u)), Queue: "queue 3"})
+	hold, release, err := st.hold(ctx, "closing")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	load, err := st.submit(ctx, job{Hold: hold, Lines: vram(4000, on(u)), Queue: "queue 3"})
 	if err != nil {
 		return err
 	}
@@ -68,7 +74,7 @@ func closing(ctx context.Context, st *Stage) error {
 		return err
 	}
 	st.Check(len(rows) == 1 && rows[0][0] == "1", "opened, the waiting job started, at its first match: %v", rows)
-	if err := st.waitJobs(ctx, load, completed); err != nil {
+	if err := errors.Join(release(), st.waitJobs(ctx, load, completed)); err != nil {
 		return err
 	}
 	rows, err = st.JobAttrs(ctx, load, "NumShadowStarts", "ExitCode")

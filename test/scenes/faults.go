@@ -2,6 +2,7 @@ package scenes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -158,8 +159,13 @@ func (st *Stage) checkUnprovable(ctx context.Context, u gpu.UUID) error {
 	return err
 }
 
-func agentKilled(ctx context.Context, st *Stage) error {
-	cluster, err := st.submit(ctx, job{Seconds: 12, Lines: vram(6000), Queue: "queue 4"})
+func agentKilled(ctx context.Context, st *Stage) (err error) {
+	hold, release, err := st.hold(ctx, "killed")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	cluster, err := st.submit(ctx, job{Hold: hold, Lines: vram(6000), Queue: "queue 4"})
 	if err != nil {
 		return err
 	}
@@ -206,7 +212,7 @@ func agentKilled(ctx context.Context, st *Stage) error {
 		return err
 	}
 	st.Check(same == daemon, "the control daemon of %s lived on (pid %s)", u, same)
-	if err := st.waitJobs(ctx, cluster, completed); err != nil {
+	if err := errors.Join(release(), st.waitJobs(ctx, cluster, completed)); err != nil {
 		return err
 	}
 	rows, err := st.JobAttrs(ctx, cluster, "ExitCode", "NumJobStarts")

@@ -16,20 +16,26 @@ import (
 // job runs elsewhere; 40 minutes by default.
 const lease = "job_lease_duration = 20"
 
-// load fills the node with jobs on shared GPUs and one without a GPU, which run.
-func (st *Stage) load(ctx context.Context, seconds int) (shared, cpu int, err error) {
-	if shared, err = st.submit(ctx, job{Seconds: seconds, Lines: vram(4000, lease), Queue: "queue 4"}); err != nil {
+// load fills the node with jobs on shared GPUs and one without a GPU, which run while
+// the file hold is there.
+func (st *Stage) load(ctx context.Context, hold string) (shared, cpu int, err error) {
+	if shared, err = st.submit(ctx, job{Hold: hold, Lines: vram(4000, lease), Queue: "queue 4"}); err != nil {
 		return shared, cpu, err
 	}
-	if cpu, err = st.submit(ctx, job{Seconds: seconds, Lines: []string{lease}}); err != nil {
+	if cpu, err = st.submit(ctx, job{Hold: hold, Lines: []string{lease}}); err != nil {
 		return shared, cpu, err
 	}
-	wait, cancel := context.WithTimeout(ctx, node.Patience)
+	return shared, cpu, st.waitLoad(ctx, shared, cpu, 1)
+}
+
+// waitLoad waits until each job of a load has started so many times.
+func (st *Stage) waitLoad(ctx context.Context, shared, cpu, starts int) error {
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
-	return shared, cpu, st.Wait(wait, "five running jobs", func() bool {
-		a, _ := st.JobLog(wait, shared)
-		b, _ := st.JobLog(wait, cpu)
-		return strings.Count(a, executing) == 4 && strings.Contains(b, executing)
+	return st.Wait(ctx, fmt.Sprintf("%d starts of five jobs", starts), func() bool {
+		a, _ := st.JobLog(ctx, shared)
+		b, _ := st.JobLog(ctx, cpu)
+		return strings.Count(a, executing) == 4*starts && strings.Count(b, executing) == starts
 	})
 }
 
@@ -82,6 +88,16 @@ func (st *Stage) asBefore(ctx context.Context, slots string) error {
 	return nil
 }
 
+// waitRetiring waits until the startd lets the jobs of its slots end.
+func (st *Stage) waitRetiring(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
+	defer cancel()
+	return st.Wait(ctx, "five slots that retire", func() bool {
+		out, err := st.Run(ctx, "condor_status", "-direct", "", "-af", "Activity")
+		return err == nil && strings.Count(out.Stdout, "Retiring") == 5
+	})
+}
+
 func (st *Stage) slots(ctx context.Context) (string, error) {
 	out, err := st.Run(ctx, "condor_status", "-af", "Name", "GPUs", "VRAM", "Cpus", "State")
 	return out.Stdout, err
@@ -101,16 +117,23 @@ func TestRestarts(t *testing.T) {
 	must(t, err)
 	for _, restart := range []struct {
 		command string
+		starts  int
 		after   func(ctx context.Context, cluster int, what string) error
 	}{
-		{"condor_restart -startd", st.untouched},
-		{"condor_restart -fast -startd", st.ranAgain},
-		{"systemctl restart condor.service", st.ranAgain},
+		{"condor_restart -startd", 1, st.untouched},
+		{"condor_restart -fast -startd", 2, st.ranAgain},
+		{"systemctl restart condor.service", 2, st.ranAgain},
 	} {
-		shared, cpu, err := st.load(ctx, 8)
+		hold, release := holdFor(t, st, "restart")
+		shared, cpu, err := st.load(ctx, hold)
 		must(t, err)
 		_, err = st.Run(ctx, strings.Fields(restart.command)...)
 		must(t, err)
+		if restart.starts == 1 {
+			must(t, st.waitRetiring(ctx))
+		}
+		must(t, st.waitLoad(ctx, shared, cpu, restart.starts))
+		release()
 		must(t, restart.after(ctx, shared, restart.command+": a job on a shared GPU"))
 		must(t, restart.after(ctx, cpu, restart.command+": the job without a GPU"))
 		must(t, st.asBefore(ctx, before))
@@ -135,7 +158,8 @@ func TestReboot(t *testing.T) {
 	first, err := st.complete(ctx, pinned(st.Inventory.GPUs[0].UUID, 1))
 	must(t, err)
 	closed := st.Inventory.GPUs[1].UUID
-	shared, cpu, err := st.load(ctx, 20)
+	hold, release := holdFor(t, st, "reboot")
+	shared, cpu, err := st.load(ctx, hold)
 	must(t, err)
 	_, err = st.Run(ctx, "gpuslot", "gpu", "close", string(closed), "--reason", "a fan is to be replaced")
 	must(t, err)
@@ -143,6 +167,7 @@ func TestReboot(t *testing.T) {
 	must(t, err)
 
 	must(t, st.Reboot(ctx))
+	release()
 	must(t, st.StartCondor(ctx)) // systemd has started it: this waits until it answers
 	must(t, st.waitSlot(ctx, closed, false))
 	order, err := st.Run(ctx, "systemctl", "show", "--value", "-p", "ActiveEnterTimestampMonotonic", unit(closed), "gpuslotd.service", "condor.service")
