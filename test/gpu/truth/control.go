@@ -141,33 +141,21 @@ func tryCrowdedControl(ctx context.Context, l *Lab, n *Notes) error {
 	if ctx.Err() != nil { // else what there was no time for would count as failed
 		return ctx.Err()
 	}
-	var failed, late int
+	failed := 0
 	l.crowded(func(mu *sync.Mutex) {
 		reply, err := d.Command(ctx, question)
-		for ; isLate(err) && ctx.Err() == nil; reply, err = d.Command(ctx, question) {
-			mu.Lock()
-			late++
-			mu.Unlock()
-		}
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil || reply != "100.0" {
 			failed++
 		}
 	})
-	n.Set("serialised_failed", failed)
-	n.Set("serialised_late", late)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	n.Set("serialised_failed", failed)
 	n.Record("control", fmt.Sprintf("%d at once, %d times each", askers, asked), fmt.Sprintf("%d answered, %d silent with status 0, %d refused; one at a time %d failed", answered, silent, refused, failed))
 	return nil
-}
-
-// isLate says that a command had no answer in gpuslot's time: it is given again.
-func isLate(err error) bool {
-	fault := mps.FaultOf(err)
-	return fault == mps.Wedged || fault == mps.Busy
 }
 
 func (l *Lab) crowded(ask func(*sync.Mutex)) {

@@ -21,7 +21,7 @@ func Trials() []Trial {
 		{ID: "T9b", Title: "the log's FIFO closed to other accounts", Try: tryFIFO, Claims: fifoClaims, Root: true},
 		{ID: "T13", Title: "two accounts, one server at a time", Try: tryUsers, Claims: userClaims, Root: true},
 		{ID: "T13b", Title: "two accounts, one server for all", Try: tryMultiUser, Claims: multiUserClaims, Root: true},
-		{ID: "T14", Title: "many commands at once", Try: tryCrowdedControl, Claims: crowdedClaims},
+		{ID: "T14", Title: "many commands at once", Try: tryCrowdedControl, Claims: crowdedClaims, Limit: 3 * time.Minute},
 		{ID: "T18", Title: "the words of the control daemon", Try: tryWords, Claims: wordClaims(), Serverless: true},
 		{ID: "T11", Title: "client libraries older and newer than the server", NotDone: "there is no second driver library"},
 		{ID: "T16", Title: "exclusive-process without a server", NotDone: "it changes the compute mode, which is the site's"},
