@@ -71,9 +71,9 @@ var eventForms = []struct {
 	{ServerExited, regexp.MustCompile(`^Server (?P<server>\d{1,9}) exited with status (?P<status>-?\d{1,9})$`)},
 	{
 		ServerBroken,
-		regexp.MustCompile(`^Failed to start server using uid (?P<uid>\d{1,10})(?:\.|, error:) (?P<reason>.+)$`),
+		regexp.MustCompile(`^Failed to start server using uid (?P<uid>\d{1,10})(?:\.|, error:) (?P<reason>[ -~]+)$`),
 	},
-	{ServerBroken, regexp.MustCompile(`^Failed to start ?: (?P<reason>.+)$`)},
+	{ServerBroken, regexp.MustCompile(`^Failed to start ?: (?P<reason>[ -~]+)$`)},
 	{ServerBroken, regexp.MustCompile(`^Server encountered a fatal exception\. Shutting down$`)},
 	{
 		ServerRefuses,

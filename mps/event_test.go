@@ -53,6 +53,7 @@ func TestParseEventIgnores(t *testing.T) {
 	for _, line := range []string{
 		"", "Server 3 exited with status 1", stamp, stamp + "Accepting connection...", stamp + "Cmd:start_server -uid 0",
 		stamp + "Cmd:NEW SERVER 5: Ready", stamp + "NEW SERVER x: Ready", stamp + "NEW SERVER 5: Ready or not",
+		stamp + "Failed to start : \x1b[2Jall is well", stamp + "Failed to start server using uid 7, error: \u202eall is well",
 		stamp + "Server 99999999999999999999 exited with status 1",
 		"[2026-02-06 09:34:36.380 Nobody   261] NEW SERVER 5: Ready", " " + stamp + "NEW SERVER 5: Ready",
 		stamp + "NEW SERVER 5: Ready\n" + stamp + "NEW SERVER 6: Ready",

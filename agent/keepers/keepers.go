@@ -80,6 +80,8 @@ type keeping struct {
 	jobs map[starter.Starter]*holding
 	// clear counts the looks in a row that show no keeper.
 	clear int
+	// within: jobs are shown to keep some of it, and may have all of it by their budgets.
+	within bool
 }
 
 // kept says that somebody outside of jobs may keep something.
@@ -114,20 +116,30 @@ func (l *looked) take(wait time.Duration) bool {
 type strangers struct {
 	looked
 	// seen are in how many looks in a row each process had such files.
-	seen map[process.ID]int
+	seen map[process.ID]sightings
 }
+
+// sightings are in how many looks a process had any node of the driver open, and in how many the memory manager's.
+type sightings struct{ node, memory int }
 
 // count counts the holders in a new answer.
 func (s *strangers) count() {
-	seen := map[process.ID]int{}
+	seen := map[process.ID]sightings{}
 	for _, p := range s.held.Holders {
-		seen[p.ID] = s.seen[p.ID] + 1
+		times := s.seen[p.ID]
+		times.node++
+		if times.memory++; !p.Memory {
+			times.memory = 0
+		}
+		seen[p.ID] = times
 	}
 	s.seen = seen
 }
 
-// clear says that the last look was complete and found no holder.
-func (s *strangers) clear() bool { return s.known && s.held.Err == nil && len(s.held.Holders) == 0 }
+// clear says that the last look was complete and found nobody who may keep memory that is not listed.
+func (s *strangers) clear() bool {
+	return s.known && s.held.Err == nil && !slices.ContainsFunc(s.held.Holders, func(p Holder) bool { return p.Memory })
+}
 
 // holding is what the looks at some processes show.
 type holding struct {
@@ -284,7 +296,7 @@ func (w *Watch) May(g GPU) bool { return w.on[g] != nil && w.on[g].more > 0 }
 // the others may have by their budgets.
 func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 	for g, k := range w.on {
-		if k.more == 0 {
+		if k.within = false; k.more == 0 {
 			continue
 		}
 		room, most := map[*rules.Job]gpu.Bytes{}, gpu.Bytes(0)
@@ -299,6 +311,7 @@ func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 			room[j] = max(limit, j.Memory.Value) - j.Memory.Value
 			most += room[j]
 		}
+		k.within = len(room) > 0 && k.more <= most
 		for j, its := range room {
 			others := most - its
 			j.Kept = max(k.more, others) - others
@@ -307,13 +320,17 @@ func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 	}
 }
 
-// Outside are the processes outside of all jobs that keep something of a device.
+// Outside are the processes outside of all jobs that keep something of a device. What jobs keep within their budgets
+// is no reason to look for others. A program that only asks NVML, such as nvidia-smi, does not have the memory
+// manager's node open, and keeps no memory that is not listed.
 func (w *Watch) Outside(g GPU) (found []process.ID) {
-	if k := w.on[g]; k == nil || !k.kept() {
+	k := w.on[g]
+	if k == nil {
 		return nil
 	}
 	for _, p := range w.outside.held.Holders {
-		if w.outside.seen[p.ID] >= provenAfter {
+		times := w.outside.seen[p.ID]
+		if k.ended && times.node >= provenAfter || k.more > 0 && !k.within && times.memory >= provenAfter {
 			found = append(found, p.ID)
 		}
 	}

@@ -31,7 +31,7 @@ func keeps(a *answers) (w *Watch, g GPU, sample func()) {
 // TestSlowLook: the answer of a slow look, which package deep gives again for a while, counts once: for a keeper as well
 // as for none.
 func TestSlowLook(t *testing.T) {
-	a := &answers{outside: deep.Known(Held{Holders: []Holder{{ID: process.ID{PID: 301, Started: 1}}}})}
+	a := &answers{outside: deep.Known(Held{Holders: []Holder{{ID: process.ID{PID: 301, Started: 1}, Memory: true}}})}
 	w, g, sample := keeps(a)
 	for range 10 {
 		sample()
@@ -40,7 +40,7 @@ func TestSlowLook(t *testing.T) {
 		}
 	}
 	for range provenAfter - 1 {
-		a.outside = deep.Known(Held{Holders: []Holder{{ID: process.ID{PID: 301, Started: 1}}}})
+		a.outside = deep.Known(Held{Holders: []Holder{{ID: process.ID{PID: 301, Started: 1}, Memory: true}}})
 		sample()
 	}
 	if found := w.Outside(g); len(found) != 1 {

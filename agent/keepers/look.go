@@ -26,7 +26,7 @@ type Finder struct {
 }
 
 // Holder is a process with the memory manager's node open that NVML lists on no GPU, or with others' files of it.
-// Outside of jobs it has any node of the driver open.
+// Outside of jobs it has any node of the driver open; Memory says that the memory manager's is among them.
 type Holder struct {
 	process.ID
 	// With are the listed processes that share its open files: it is a fork of theirs. Own: no listed process
@@ -38,7 +38,8 @@ type Holder struct {
 	// Bare: it does not have the control node open. No program that uses CUDA is in that state.
 	Bare bool
 	// Many: NVML lists it, and it has more open files of the node than one program opens.
-	Many bool
+	Many   bool
+	Memory bool
 }
 
 // May says whether it may keep memory.
@@ -116,8 +117,8 @@ func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 			if l.missed(gone) || slices.Contains(spared, s.ID) {
 				continue
 			}
-			if l.holds(pid) && l.Runs(s.ID) {
-				out.Holders = append(out.Holders, Holder{ID: s.ID})
+			if node, memory := l.holds(pid); node && l.Runs(s.ID) {
+				out.Holders = append(out.Holders, Holder{ID: s.ID, Memory: memory})
 			}
 		}
 		out.Err = l.err
@@ -128,13 +129,17 @@ func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 // outside is a look at processes outside of jobs.
 func (k Finder) outside(err error) looking {
 	nodes, no := devicesAt(cmp.Or(k.Nodes, "/dev/nvidia*"), "/dev/nvidia-caps/*")
-	return looking{Finder: k, nodes: nodes, files: mostHandles, err: errors.Join(err, no)}
+	memory, none := deviceAt(cmp.Or(k.Memory, "/dev/nvidia-uvm"))
+	if errors.Is(none, unix.ENOENT) {
+		none = nil // the module is not loaded
+	}
+	return looking{Finder: k, nodes: nodes, memory: memory, files: mostHandles, err: errors.Join(err, no, none)}
 }
 
-// holds says whether a process has a node of the driver open.
-func (l *looking) holds(pid int) bool {
+// holds says whether a process has a node of the driver open, and whether it has the memory manager's.
+func (l *looking) holds(pid int) (node, memory bool) {
 	its, _ := l.handles(pid, func(f process.File) bool { return slices.Contains(l.nodes, f.Device) })
-	return len(its) > 0
+	return len(its) > 0, slices.ContainsFunc(its, func(h process.Handle) bool { return h.Device == l.memory })
 }
 
 // missed says whether a process is left out, and notes it unless it has ended.

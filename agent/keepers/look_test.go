@@ -100,7 +100,7 @@ func TestOutsideJobs(t *testing.T) {
 	}
 	add(301, 1, 1001, slice+"/session-1.scope", "/dev/full")
 	add(302, 1, 100123, slice+"/session-1.scope", "/dev/full")
-	add(303, 1, 1001, "/system.slice/cron.service", "/dev/full")
+	add(303, 1, 1001, "/system.slice/cron.service", "/dev/urandom")
 	add(304, 1, 1001, "/system.slice/condor.service", "/dev/full")
 	add(311, 1, 1001, slice+"/session-1.scope", "/dev/zero")
 	add(312, 1, 0, slice+"/session-1.scope", "/dev/full")
@@ -108,7 +108,7 @@ func TestOutsideJobs(t *testing.T) {
 	add(314, 1, 1001, "/system.slice/exporter.service", "/dev/full")
 	add(315, 1, 1001, slice+"/session-1.scope", "/dev/full") // NVML lists it
 	add(316, 1, 1001, slice+"/session-1.scope", "/dev/full") // a display
-	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/ful*"}
+	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/[fu]*", Memory: "/dev/full"}
 	held, done := k.OutsideJobs([]process.ID{{PID: 315, Started: proctree.StartOf(315)}, {PID: 316}, {PID: 301, Started: 7}}).Within(time.Minute)
 	if !done || held.Err != nil {
 		t.Fatalf("%t, %v", done, held.Err)
@@ -116,6 +116,9 @@ func TestOutsideJobs(t *testing.T) {
 	var got []int
 	for _, h := range held.Holders {
 		got = append(got, h.PID)
+		if h.Memory != (h.PID != 303) {
+			t.Errorf("process %d has the memory manager's node: %t", h.PID, h.Memory)
+		}
 	}
 	if want := []int{301, 302, 303, 304}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -129,7 +132,7 @@ func TestOutsideJobsUnseen(t *testing.T) {
 	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/ful*"}
 	l := k.outside(nil)
 	proctree.WithoutDescriptors(t, func() {
-		if l.holds(301) || l.err == nil {
+		if has, _ := l.holds(301); has || l.err == nil {
 			t.Errorf("its files: %v", l.err)
 		}
 		if held, done := k.OutsideJobs(nil).Within(time.Minute); !done || held.Err == nil {

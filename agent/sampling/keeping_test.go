@@ -261,7 +261,7 @@ func TestKeepersOutsideOfJobs(t *testing.T) {
 		n, f, _ := keptNode(t)
 		at := func(pid int) keepers.Held {
 			h := holder(pid)
-			h.Started = proctree.StartOf(pid)
+			h.Started, h.Memory = proctree.StartOf(pid), !ended
 			return held(h)
 		}
 		f.outside = at(301)
@@ -287,6 +287,37 @@ func TestKeepersOutsideOfJobs(t *testing.T) {
 		}
 		if len(n.held()) > 0 {
 			t.Errorf("held %v", n.held())
+		}
+	}
+}
+
+// TestOutsideUnharmed: a job that keeps memory within its budget, or memory that nobody is seen to keep, ends nothing
+// that users run outside of jobs: neither what may keep memory nor what only asks NVML.
+func TestOutsideUnharmed(t *testing.T) {
+	for name, c := range map[string]struct {
+		inJob, memory bool
+		mib           int64
+		killed        bool
+	}{
+		"within the job's budget":                {inJob: true, memory: true, mib: 3000},
+		"more than the job may have":             {inJob: true, memory: true, mib: 10000, killed: true},
+		"nobody in a job":                        {memory: true, mib: 3000, killed: true},
+		"nobody in a job, and it only asks NVML": {mib: 3000},
+	} {
+		n, f, its := keptNode(t)
+		if c.inJob {
+			f.jobs[its[0].Starter] = held(bare(111))
+		}
+		f.outside = held(keepers.Holder{ID: process.ID{PID: 301, Started: 1}})
+		if c.memory {
+			f.outside.Holders = append(f.outside.Holders, keepers.Holder{ID: process.ID{PID: 302, Started: 1}, Memory: true})
+		}
+		n.unlisted(c.mib)
+		if n.samples(t, 20); c.killed != slices.Contains(n.outsideKills, 302) || slices.Contains(n.outsideKills, 301) {
+			t.Errorf("%s: killed %v", name, n.outsideKills)
+		}
+		if own := !n.loop.keepers.May(keptOn(&n.node.Plan.GPUs[0])); own == (c.inJob || c.memory) {
+			t.Errorf("%s: the memory counts as the device's own: %t", name, own)
 		}
 	}
 }
