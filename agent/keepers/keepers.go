@@ -128,7 +128,9 @@ func (s *strangers) count() {
 	for _, p := range s.held.Holders {
 		times := s.seen[p.ID]
 		times.node++
-		if times.memory++; !p.Memory {
+		if p.Memory {
+			times.memory++
+		} else {
 			times.memory = 0
 		}
 		seen[p.ID] = times
@@ -136,7 +138,7 @@ func (s *strangers) count() {
 	s.seen = seen
 }
 
-// clear says that the last look was complete and found nobody who may keep memory that is not listed.
+// clear says that the last look was complete, and that no process it found has the memory manager's node open.
 func (s *strangers) clear() bool {
 	return s.known && s.held.Err == nil && !slices.ContainsFunc(s.held.Holders, func(p Holder) bool { return p.Memory })
 }

@@ -26,7 +26,7 @@ type Finder struct {
 }
 
 // Holder is a process with the memory manager's node open that NVML lists on no GPU, or with others' files of it.
-// Outside of jobs it has any node of the driver open; Memory says that the memory manager's is among them.
+// Outside of jobs it has any node of the driver open.
 type Holder struct {
 	process.ID
 	// With are the listed processes that share its open files: it is a fork of theirs. Own: no listed process
@@ -38,7 +38,8 @@ type Holder struct {
 	// Bare: it does not have the control node open. No program that uses CUDA is in that state.
 	Bare bool
 	// Many: NVML lists it, and it has more open files of the node than one program opens.
-	Many   bool
+	Many bool
+	// Memory: it has the memory manager's node open. Only looks outside of jobs set this.
 	Memory bool
 }
 

@@ -291,8 +291,8 @@ func TestKeepersOutsideOfJobs(t *testing.T) {
 	}
 }
 
-// TestOutsideUnharmed: a job that keeps memory within its budget, or memory that nobody is seen to keep, ends nothing
-// that users run outside of jobs: neither what may keep memory nor what only asks NVML.
+// TestOutsideUnharmed: gpuslotd kills no process outside of jobs while a job keeps the memory within its budget. It never
+// kills a process that only asks NVML for unlisted memory.
 func TestOutsideUnharmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		inJob, memory bool
@@ -301,8 +301,8 @@ func TestOutsideUnharmed(t *testing.T) {
 	}{
 		"within the job's budget":                {inJob: true, memory: true, mib: 3000},
 		"more than the job may have":             {inJob: true, memory: true, mib: 10000, killed: true},
-		"nobody in a job":                        {memory: true, mib: 3000, killed: true},
-		"nobody in a job, and it only asks NVML": {mib: 3000},
+		"no job keeps it":                        {memory: true, mib: 3000, killed: true},
+		"no job keeps it, one outside asks NVML": {mib: 3000},
 	} {
 		n, f, its := keptNode(t)
 		if c.inJob {

@@ -32,7 +32,8 @@ func TestPlacement(t *testing.T) {
 
 	full, release := holdFor(t, st, "full")
 	stream, err := st.submit(ctx, job{Lines: vram(2048),
-		Program:   program{"small.sh", fmt.Sprintf("#!/bin/sh\nwhile [ -e $2 ]; do sleep 1; done\nsleep $((%d + $1 %% %d))\n", smallSeconds/2, smallSeconds/2)},
+		Program: program{"small.sh", fmt.Sprintf("#!/bin/sh\nwhile [ -e $2 ]; do sleep 1; done\nsleep $((%d + $1 %% %d))\n",
+			smallSeconds/2, smallSeconds/2)},
 		Arguments: "$(Process) " + full, Queue: "queue 240"})
 	must(t, err)
 	must(t, st.waitRunning(ctx, 28))
@@ -52,7 +53,8 @@ func TestPlacement(t *testing.T) {
 		st.Check(small > 0, "the large job overtook %d small ones that wait", small)
 		must(t, st.waitJobs(ctx, large, completed))
 	}
-	st.Say("20 GB jobs in a stream of 2 GB jobs started after %s (T = %s, the small ones run for %d s at most)", waits, largeAfter, smallSeconds)
+	st.Say("20 GB jobs in a stream of 2 GB jobs started after %s (T = %s, the small ones run for %d s at most)",
+		waits, largeAfter, smallSeconds)
 	out, err := st.Run(ctx, "condor_status", "-constraint", `SlotType == "Dynamic" && VRAM == 2048`, "-limit", "1", "-af", "SlotWeight", "Cpus", "GPUSlotCpusPerMiB")
 	must(t, err)
 	var weight, cpus, per float64
