@@ -100,17 +100,15 @@ func (s *Daemons) have(ctx context.Context, w Wanted) Result {
 	return r
 }
 
-// start has the runner start a daemon and waits until it holds its lock. A job that
-// was admitted to the pipe directory may have taken the lock, or may take it first:
-// then the directory is made new, where nobody has a file open.
+// start has the runner start a daemon and waits until it holds its lock. A job that was admitted to the pipe
+// directory may hold that lock, or have filled the directory: then it is made new, where nobody has a file open.
 func (s *Daemons) start(ctx context.Context, d *Daemon) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	if _, err := exec.LookPath(d.program); err != nil {
 		return d.fault(NotInstalled, err, "%s is not on this machine: %s", d.program, installHint)
 	}
 	if _, err := d.Alive(); FaultOf(err) != Foreign {
-		if err := s.startOnce(ctx, d); FaultOf(err) != Foreign {
+		err := s.startOnce(ctx, d)
+		if f := FaultOf(err); f != Foreign && f != NotRunning || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -121,6 +119,8 @@ func (s *Daemons) start(ctx context.Context, d *Daemon) error {
 }
 
 func (s *Daemons) startOnce(ctx context.Context, d *Daemon) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 	if err := s.runner.Start(ctx, d.gpu); err != nil {
 		return err
 	}

@@ -138,7 +138,8 @@ func testNode(t *testing.T, branch string) {
 		before, other := space("/run"), space(root+"/"+string(uuidB))
 		res, _ := l.Exec(ctx, node.Cmd{
 			Args: []string{"sh", "-c", "cd " + root + "/" + string(uuidA) + `; for f in control_lock nvidia-cuda-mps-control.pid log gpuslot.lock more
-do [ ! -p $f ] && dd if=/dev/zero of=$f bs=64k count=100000 2>&1; done`}, User: "alice",
+do [ ! -p $f ] && dd if=/dev/zero of=$f bs=64k count=100000 2>&1; done
+perl -e "$1" control_lock`, "sh", fill}, User: "alice",
 		})
 		if !strings.Contains(res.Stdout, "No space left on device") {
 			l.t.Errorf("what a job wrote has an end elsewhere: %s", res.Stdout)
@@ -274,6 +275,12 @@ do [ ! -p $f ] && dd if=/dev/zero of=$f bs=64k count=100000 2>&1; done`}, User: 
 		}
 	})
 }
+
+// fill gives a file all the extended attributes that there is room for, by setxattr(2). Linux before 6.6 has none in a tmpfs.
+const fill = `for my $size (60000, 1000, 10) {
+	my $value = "x" x $size;
+	while (syscall(188, $ARGV[0], "user.a" . $n, $value, $size, 0) == 0) { $n++ }
+}`
 
 // testPort has a process try for the port all the time. Only a stop of the agent lets
 // it have it.

@@ -8,9 +8,10 @@
 // and is listed no more. Or it is listed itself, and has more open files of the node than one program opens. Without
 // proof no job answers.
 //
-// Outside of jobs no program needs files of the driver on such a GPU. While memory is kept, or NVML lists a process
-// after its end, a process that has them open for several looks keeps it, whatever its account is. A socket or an
-// io_uring may hold such files, too, but shows nothing against who has it: anybody can send files to anybody.
+// Outside of jobs no program needs files of the driver on such a GPU. While memory is kept, a process that has a node
+// of the memory manager open for several looks keeps it, whatever its account is. While NVML lists a process after its
+// end, that is so of any node of the driver. A socket or an io_uring may hold such files, too, but shows nothing
+// against who has it: anybody can send files to anybody.
 //
 // Start at Watch, which judges what Finder sees.
 package keepers
@@ -43,6 +44,8 @@ type Looks interface {
 type GPU struct {
 	UUID   gpu.UUID
 	Device usage.Device
+	// Alone: a job may have all of it.
+	Alone bool
 }
 
 // Watch follows who keeps memory. Its methods are for one goroutine, except for Keeper.
@@ -80,8 +83,9 @@ type keeping struct {
 	jobs map[starter.Starter]*holding
 	// clear counts the looks in a row that show no keeper.
 	clear int
-	// within: jobs are shown to keep some of it, and may have all of it by their budgets.
-	within bool
+	// beyond counts the looks outside of jobs in a row in which jobs were not shown to keep it, or may not have all of
+	// it by their budgets.
+	beyond int
 }
 
 // kept says that somebody outside of jobs may keep something.
@@ -115,11 +119,10 @@ func (l *looked) take(wait time.Duration) bool {
 // strangers is what the looks outside of jobs show.
 type strangers struct {
 	looked
-	// seen are in how many looks in a row each process had such files.
 	seen map[process.ID]sightings
 }
 
-// sightings are in how many looks a process had any node of the driver open, and in how many the memory manager's.
+// sightings are in how many looks in a row a process had any node of the driver open, and one of the memory manager.
 type sightings struct{ node, memory int }
 
 // count counts the holders in a new answer.
@@ -138,7 +141,7 @@ func (s *strangers) count() {
 	s.seen = seen
 }
 
-// clear says that the last look was complete, and that no process it found has the memory manager's node open.
+// clear says that the last look was complete, and that no process it found has a node of the memory manager open.
 func (s *strangers) clear() bool {
 	return s.known && s.held.Err == nil && !slices.ContainsFunc(s.held.Holders, func(p Holder) bool { return p.Memory })
 }
@@ -235,6 +238,11 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 		for _, p := range d.Processes.Value {
 			here[process.ID{PID: p.PID, Started: p.Started}] = true
 		}
+		if k.more == 0 {
+			k.beyond = 0
+		} else if fresh {
+			k.beyond++
+		}
 		clear := w.outside.clear()
 		for _, h := range k.jobs {
 			if h.take(wait) {
@@ -298,7 +306,7 @@ func (w *Watch) May(g GPU) bool { return w.on[g] != nil && w.on[g].more > 0 }
 // the others may have by their budgets.
 func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 	for g, k := range w.on {
-		if k.within = false; k.more == 0 {
+		if k.more == 0 {
 			continue
 		}
 		room, most := map[*rules.Job]gpu.Bytes{}, gpu.Bytes(0)
@@ -313,7 +321,9 @@ func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 			room[j] = max(limit, j.Memory.Value) - j.Memory.Value
 			most += room[j]
 		}
-		k.within = len(room) > 0 && k.more <= most
+		if len(room) > 0 && k.more <= most || g.Alone && k.byJobs() {
+			k.beyond = 0
+		}
 		for j, its := range room {
 			others := most - its
 			j.Kept = max(k.more, others) - others
@@ -322,9 +332,19 @@ func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 	}
 }
 
+// byJobs says that jobs are shown to keep some of it.
+func (k *keeping) byJobs() bool {
+	for _, h := range k.jobs {
+		if len(h.proven) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Outside are the processes outside of all jobs that keep something of a device. What jobs keep within their budgets
-// is no reason to look for others. A program that only asks NVML, such as nvidia-smi, does not have the memory
-// manager's node open, and keeps no memory that is not listed.
+// is no reason to look for others, and to show that takes jobs one look more at most. A program that only asks NVML,
+// such as nvidia-smi, has no node of the memory manager open, and keeps no memory that is not listed.
 func (w *Watch) Outside(g GPU) (found []process.ID) {
 	k := w.on[g]
 	if k == nil {
@@ -332,7 +352,7 @@ func (w *Watch) Outside(g GPU) (found []process.ID) {
 	}
 	for _, p := range w.outside.held.Holders {
 		times := w.outside.seen[p.ID]
-		if k.ended && times.node >= provenAfter || k.more > 0 && !k.within && times.memory >= provenAfter {
+		if k.ended && times.node >= provenAfter || k.beyond > provenAfter && times.memory >= provenAfter {
 			found = append(found, p.ID)
 		}
 	}

@@ -16,16 +16,17 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// Finder finds who has the node of the driver's memory manager open. VRAM stays in use as long as its owner's open
-// file does, also after the owner's end, and NVML lists nobody for it then (seen with driver 580 on an H200).
+// Finder finds who has a node of the driver's memory manager open. VRAM stays in use as long as its owner's open
+// file does, also after the owner's end, and NVML lists nobody for it then (seen with driver 580 on an H200). A file of
+// /dev/nvidia-uvm-tools can hold one of /dev/nvidia-uvm (uvm_tools.c).
 type Finder struct {
 	starter.Node
-	// Memory is that node, /dev/nvidia-uvm where empty. Control is /dev/nvidiactl, which every program that uses
+	// Memory are these nodes, /dev/nvidia-uvm* where empty. Control is /dev/nvidiactl, which every program that uses
 	// CUDA has open as well: who keeps that one, too, is listed. Nodes are all nodes of the driver, /dev/nvidia*.
 	Memory, Control, Nodes string
 }
 
-// Holder is a process with the memory manager's node open that NVML lists on no GPU, or with others' files of it.
+// Holder is a process with a node of the memory manager open that NVML lists on no GPU, or with others' files of it.
 // Outside of jobs it has any node of the driver open.
 type Holder struct {
 	process.ID
@@ -39,7 +40,7 @@ type Holder struct {
 	Bare bool
 	// Many: NVML lists it, and it has more open files of the node than one program opens.
 	Many bool
-	// Memory: it has the memory manager's node open. Only looks outside of jobs set this.
+	// Memory: it has a node of the memory manager open. Only looks outside of jobs set this.
 	Memory bool
 }
 
@@ -130,17 +131,20 @@ func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 // outside is a look at processes outside of jobs.
 func (k Finder) outside(err error) looking {
 	nodes, no := devicesAt(cmp.Or(k.Nodes, "/dev/nvidia*"), "/dev/nvidia-caps/*")
-	memory, none := deviceAt(cmp.Or(k.Memory, "/dev/nvidia-uvm"))
-	if errors.Is(none, unix.ENOENT) {
-		none = nil // the module is not loaded
-	}
+	memory, none := k.ofMemory()
 	return looking{Finder: k, nodes: nodes, memory: memory, files: mostHandles, err: errors.Join(err, no, none)}
 }
 
-// holds says whether a process has a node of the driver open, and whether it has the memory manager's.
+// ofMemory are the nodes of the memory manager, none where its module is not loaded.
+func (k Finder) ofMemory() ([]uint64, error) { return devicesAt(cmp.Or(k.Memory, "/dev/nvidia-uvm*")) }
+
+// holds says whether a process has a node of the driver open, and whether it has one of the memory manager.
 func (l *looking) holds(pid int) (node, memory bool) {
 	its, _ := l.handles(pid, func(f process.File) bool { return slices.Contains(l.nodes, f.Device) })
-	return len(its) > 0, slices.ContainsFunc(its, func(h process.Handle) bool { return h.Device == l.memory })
+	for _, h := range its {
+		memory = memory || slices.Contains(l.memory, h.Device)
+	}
+	return len(its) > 0, memory
 }
 
 // missed says whether a process is left out, and notes it unless it has ended.
@@ -153,9 +157,9 @@ func (l *looking) missed(err error) bool {
 
 // among looks at some processes.
 func (k Finder) among(pids []int, listed []process.ID, err error) Held {
-	memory, no := deviceAt(cmp.Or(k.Memory, "/dev/nvidia-uvm"))
-	if errors.Is(no, unix.ENOENT) {
-		return Held{Err: err} // the module is not loaded
+	memory, no := k.ofMemory()
+	if no == nil && len(memory) == 0 {
+		return Held{Err: err}
 	}
 	control, none := deviceAt(cmp.Or(k.Control, "/dev/nvidiactl"))
 	if no = cmp.Or(no, none); no != nil {
@@ -192,9 +196,9 @@ func (k Finder) among(pids []int, listed []process.ID, err error) Held {
 // looking is a look under way.
 type looking struct {
 	Finder
-	memory, control uint64
-	// nodes are all nodes of the driver.
-	nodes []uint64
+	// memory are the nodes of the memory manager, nodes all nodes of the driver.
+	memory, nodes []uint64
+	control       uint64
 	// files and pairs are how many files may be looked at, and how many pairs of them compared.
 	files, pairs int
 	// theirs are the files of the processes that NVML lists.
@@ -212,13 +216,13 @@ func (l *looking) handles(pid int, want func(process.File) bool) ([]process.Hand
 	return its, err
 }
 
-// ofDriver are the descriptors of the memory manager's node that a process has; bare says that it has none of the
+// ofDriver are the descriptors of the memory manager's nodes that a process has; bare says that it has none of the
 // control node.
 func (l *looking) ofDriver(pid int) (its []process.Handle, bare bool) {
 	all, err := l.handles(pid, func(f process.File) bool {
-		return f.Device != 0 && (f.Device == l.memory || f.Device == l.control)
+		return slices.Contains(l.memory, f.Device) || f.Device == l.control
 	})
-	its = slices.DeleteFunc(slices.Clone(all), func(h process.Handle) bool { return h.Device != l.memory })
+	its = slices.DeleteFunc(slices.Clone(all), func(h process.Handle) bool { return !slices.Contains(l.memory, h.Device) })
 	return its, len(its) == len(all) && err == nil
 }
 
@@ -279,12 +283,16 @@ func devicesAt(patterns ...string) (found []uint64, err error) {
 			return nil, no
 		}
 		for _, e := range entries {
-			if is, _ := filepath.Match(like, e.Name()); !is {
+			if is, _ := filepath.Match(like, e.Name()); !is || e.IsDir() {
 				continue
 			}
-			if device, no := deviceAt(dir + e.Name()); no == nil { // the others are directories, or have gone
-				found = append(found, device)
+			device, no := deviceAt(dir + e.Name())
+			if errors.Is(no, unix.ENOENT) {
+				continue
+			} else if no != nil {
+				return nil, no
 			}
+			found = append(found, device)
 		}
 	}
 	return found, nil

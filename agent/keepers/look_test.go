@@ -12,9 +12,12 @@ import (
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
+// twoNodes stand in for those of the memory manager: /dev/full and /dev/random.
+const twoNodes = "/dev/[fr][au][ln]*"
+
 // TestLook: real processes hold a device, open or passed on, and the kernel says which open files are the same.
 func TestLook(t *testing.T) {
-	k := Finder{Memory: "/dev/full", Control: "/dev/zero"}
+	k := Finder{Memory: twoNodes, Control: "/dev/zero"}
 	file := func(name string) *os.File {
 		f, err := os.OpenFile(name, os.O_RDWR, 0)
 		if err != nil {
@@ -36,10 +39,11 @@ func TestLook(t *testing.T) {
 		}
 		return s.ID
 	}
-	f, other, control := file("/dev/full"), file("/dev/full"), file("/dev/zero")
+	f, other, tools, control := file("/dev/full"), file("/dev/full"), file("/dev/random"), file("/dev/zero")
 	listed, worker := run(f, control), run(f, control)
 	bare, both, initialised, none := run(other), run(f, other), run(file("/dev/full"), file("/dev/zero")), run(control)
-	all := []int{none.PID, initialised.PID, both.PID, bare.PID, worker.PID, listed.PID, 1 << 30}
+	ofTools := run(tools)
+	all := []int{none.PID, ofTools.PID, initialised.PID, both.PID, bare.PID, worker.PID, listed.PID, 1 << 30}
 	held := k.among(all, []process.ID{listed}, nil)
 	if held.Err != nil {
 		t.Fatal(held.Err)
@@ -48,6 +52,7 @@ func TestLook(t *testing.T) {
 		worker:      {With: []process.ID{listed}},
 		both:        {With: []process.ID{listed}, Own: true, Bare: true},
 		bare:        {Own: true, Bare: true},
+		ofTools:     {Own: true, Bare: true},
 		initialised: {Own: true},
 	}
 	for _, h := range held.Holders {
@@ -75,7 +80,7 @@ func TestLook(t *testing.T) {
 		few = append(few, few[0])
 	}
 	part := run(append(few, control)...)
-	l := looking{Finder: k, memory: 1<<8 | 7, control: 1<<8 | 5}
+	l := looking{Finder: k, memory: []uint64{1<<8 | 7}, control: 1<<8 | 5}
 	if its, bare := l.ofDriver(part.PID); len(its) == 0 || bare || l.err == nil {
 		t.Errorf("of %d files, some of which are not read: bare %t, %v", len(its), bare, l.err)
 	}
@@ -83,7 +88,7 @@ func TestLook(t *testing.T) {
 	if held := k.among(all, nil, nil); held.Err != nil || len(held.Holders) > 0 {
 		t.Errorf("without the module: %+v", held)
 	}
-	k.Memory = "/dev"
+	k.Memory = "/etc/passwd"
 	if held := k.among(all, nil, nil); held.Err == nil {
 		t.Error("no device, and no error")
 	}
@@ -99,7 +104,7 @@ func TestOutsideJobs(t *testing.T) {
 			Threads: []proctree.Thread{{TID: pid, State: "S", Cgroup: "0::" + cgroup + "\n", Opened: opened}}})
 	}
 	add(301, 1, 1001, slice+"/session-1.scope", "/dev/full")
-	add(302, 1, 100123, slice+"/session-1.scope", "/dev/full")
+	add(302, 1, 100123, slice+"/session-1.scope", "/dev/random")
 	add(303, 1, 1001, "/system.slice/cron.service", "/dev/urandom")
 	add(304, 1, 1001, "/system.slice/condor.service", "/dev/full")
 	add(311, 1, 1001, slice+"/session-1.scope", "/dev/zero")
@@ -108,7 +113,7 @@ func TestOutsideJobs(t *testing.T) {
 	add(314, 1, 1001, "/system.slice/exporter.service", "/dev/full")
 	add(315, 1, 1001, slice+"/session-1.scope", "/dev/full") // NVML lists it
 	add(316, 1, 1001, slice+"/session-1.scope", "/dev/full") // a display
-	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/[fu]*", Memory: "/dev/full"}
+	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/[fru][aru][aln]*", Memory: twoNodes}
 	held, done := k.OutsideJobs([]process.ID{{PID: 315, Started: proctree.StartOf(315)}, {PID: 316}, {PID: 301, Started: 7}}).Within(time.Minute)
 	if !done || held.Err != nil {
 		t.Fatalf("%t, %v", done, held.Err)
@@ -117,7 +122,7 @@ func TestOutsideJobs(t *testing.T) {
 	for _, h := range held.Holders {
 		got = append(got, h.PID)
 		if h.Memory != (h.PID != 303) {
-			t.Errorf("process %d has the memory manager's node: %t", h.PID, h.Memory)
+			t.Errorf("process %d has a node of the memory manager: %t", h.PID, h.Memory)
 		}
 	}
 	if want := []int{301, 302, 303, 304}; !slices.Equal(got, want) {
@@ -131,6 +136,9 @@ func TestOutsideJobsUnseen(t *testing.T) {
 	f.Add(proctree.Process{PID: 301, Parent: 1, Comm: "x", UID: 1001, Cgroup: "/user.slice/user-1001.slice/session-1.scope"})
 	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/ful*"}
 	l := k.outside(nil)
+	if k.Memory = "/etc/passwd"; k.outside(nil).err == nil {
+		t.Error("the memory manager's node is no device, and there is no error")
+	}
 	proctree.WithoutDescriptors(t, func() {
 		if has, _ := l.holds(301); has || l.err == nil {
 			t.Errorf("its files: %v", l.err)
@@ -146,13 +154,13 @@ func TestOutsideJobsUnseen(t *testing.T) {
 
 // TestUnknownFiles: where the kernel compares no open files, a process with the node may keep memory.
 func TestUnknownFiles(t *testing.T) {
-	k := Finder{Memory: "/dev/full", Control: "/dev/zero"}
-	f, err := os.Open(k.Memory)
+	k := Finder{Control: "/dev/zero"}
+	f, err := os.Open("/dev/full")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	l := looking{Finder: k, memory: 1<<8 | 7, control: 1<<8 | 5, files: mostHandles, theirs: map[process.ID][]process.Handle{{PID: 1}: {{Thread: 1}}}}
+	l := looking{Finder: k, memory: []uint64{1<<8 | 7}, control: 1<<8 | 5, files: mostHandles, theirs: map[process.ID][]process.Handle{{PID: 1}: {{Thread: 1}}}}
 	if h, is := l.holder(os.Getpid()); !is || !h.Unknown || h.Own || !h.May() {
 		t.Errorf("%+v, %t", h, is)
 	}

@@ -69,7 +69,9 @@ func (l *Loop) Unlisted(n Node, u gpu.UUID, now time.Time) (out Unlisted) {
 	return out
 }
 
-func keptOn(g *plan.GPU) keepers.GPU { return keepers.GPU{UUID: g.UUID, Device: Device(g)} }
+func keptOn(g *plan.GPU) keepers.GPU {
+	return keepers.GPU{UUID: g.UUID, Device: Device(g), Alone: g.Alone()}
+}
 
 // lookForKeepers looks for those who keep what NVML does not list. No sample waits for long.
 func lookForKeepers(l *Loop, n Node, snap *usage.Snapshot) {
