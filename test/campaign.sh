@@ -58,7 +58,7 @@ part faults '[0-9]+ injections' go test ./test/faults -count=1 -timeout 60m -par
 part files '' go test ./test/faults -count=1 -timeout 30m -v -run '^TestSavedFiles$'
 part power '[0-9]+ power cuts' go test ./test/faults -count=1 -timeout 30m -v -run '^TestPowerCut$'
 part agreement 'the pool ran .*' go test ./test/scenes -count=1 -timeout 30m -v -run '^TestSimulationAgreesWithAPool$'
-part packages '' go test ./test/packages -count=1 -timeout 60m -v -run '^TestFresh$'
+part packages '' go test ./test/packages -count=1 -timeout 60m -v -run '^Test(Fresh|Release)$'
 part first '' go test ./test/gpu/harness -count=1 -timeout 60m -v -run '^TestFullLength$'
 part gpu 'node took .*' test/gpu/simulated.sh "$out/gpu-results"
 part mutants '^all .*' go run ./test/mutants -n "${MUTANTS:-300}"

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,12 @@ type node struct {
 	t    *testing.T
 	gpu  *instances.GPU
 	text string
+	// planned is the last plan, and what it was made of.
+	planned struct {
+		text string
+		inv  gpu.Inventory
+		plan plan.Plan
+	}
 	// plan and out are those of the last round.
 	plan plan.Plan
 	out  Outcome
@@ -113,11 +120,14 @@ func (n *node) now() Node {
 			MIGCapable: true, MIGEnabled: s.Enabled, MIGDevices: n.gpu.Devices(),
 		}},
 	}
-	p, err := plan.Build(cfg, n.Owned(inv))
-	if err != nil {
-		n.t.Fatal(err)
+	if owned := n.Owned(inv); n.text != n.planned.text || !reflect.DeepEqual(owned, n.planned.inv) { // else it is the same
+		p, err := plan.Build(cfg, owned)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		n.planned.text, n.planned.inv, n.planned.plan = n.text, owned, p
 	}
-	return Node{Config: cfg, Plan: p, Inventory: inv}
+	return Node{Config: cfg, Plan: n.planned.plan, Inventory: inv}
 }
 
 // has are the places of the instances there are, in their order on the GPU.

@@ -10,7 +10,7 @@ import (
 	"github.com/gpuslot/gpuslot/mig"
 )
 
-// scene is one comparison: four traces of 500 jobs each.
+// scene is one comparison: two traces of 500 jobs each.
 type scene struct {
 	title string
 	layouts.Synthetic
@@ -45,18 +45,14 @@ func node(tb testing.TB, model string, gpus int) layouts.Node {
 // scenes are those of a mixed load, and those in which a static layout is as good:
 // jobs that may use larger instances, and jobs that one layout serves all.
 func scenes() []scene {
-	var all []scene
-	for _, load := range []float64{0.5, 0.65} {
-		all = append(all,
-			scene{"1g to 4g", layouts.Synthetic{Load: load, Most: 4}, "A100-40", 1},
-			scene{"1g to 4g, may use larger instances", layouts.Synthetic{Load: load, Most: 4, Larger: true}, "A100-40", 1},
-			scene{"1g to 3g", layouts.Synthetic{Load: load, Most: 3}, "A100-40", 1},
-			scene{"1g to 3g, may use larger instances", layouts.Synthetic{Load: load, Most: 3, Larger: true}, "A100-40", 1},
-			scene{"1g only", layouts.Synthetic{Load: load, Most: 1}, "A100-40", 1},
-			scene{"1g to 4g", layouts.Synthetic{Load: load, Most: 4}, "H100-80", 4},
-		)
+	return []scene{
+		{"1g to 4g", layouts.Synthetic{Load: 0.65, Most: 4}, "A100-40", 1},
+		{"1g to 4g, may use larger instances", layouts.Synthetic{Load: 0.65, Most: 4, Larger: true}, "A100-40", 1},
+		{"1g to 3g", layouts.Synthetic{Load: 0.5, Most: 3}, "A100-40", 1},
+		{"1g to 3g, may use larger instances", layouts.Synthetic{Load: 0.5, Most: 3, Larger: true}, "A100-40", 1},
+		{"1g only", layouts.Synthetic{Load: 0.65, Most: 1}, "A100-40", 1},
+		{"1g to 4g", layouts.Synthetic{Load: 0.5, Most: 4}, "H100-80", 4},
 	}
-	return all
 }
 
 func (s scene) run(tb testing.TB) []layouts.Row {
