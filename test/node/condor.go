@@ -46,7 +46,7 @@ func (n *Node) Wait(ctx context.Context, what string, cond func() bool) error {
 		ctx, cancel = context.WithTimeout(ctx, 2*Patience)
 		defer cancel()
 	}
-	for pause := 100 * time.Millisecond; !cond(); pause = min(pause*5/4, 400*time.Millisecond) {
+	for pause := 100 * time.Millisecond; !cond(); pause = min(pause*5/4, 800*time.Millisecond) {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w%s%s", what, ctx.Err(), n.queue(), n.diagnosis())
@@ -115,23 +115,16 @@ func (n *Node) JobLog(ctx context.Context, cluster int) (string, error) {
 // queue or, when they have left it, from the history. Values are ClassAd literals: strings in quotes,
 // "undefined" for what is not there.
 func (n *Node) JobAttrs(ctx context.Context, cluster int, attrs ...string) ([][]string, error) {
-	jobs := make(map[int][]string)
 	// The queue first: a job that leaves it in between is then seen twice, not missed.
-	for _, command := range [][]string{{"condor_q", "-all"}, {"condor_history"}} {
-		args := append(append(command, strconv.Itoa(cluster), "-af:rt", "ProcId"), attrs...)
-		res, err := n.Run(ctx, args...)
-		if err != nil {
-			return nil, err
-		}
-		for line := range strings.Lines(res.Stdout) {
-			row := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-			proc, err := strconv.Atoi(row[0])
-			if err != nil {
-				return nil, fmt.Errorf("%s: unexpected line %q", command[0], line)
-			}
-			jobs[proc] = row[1:]
-		}
+	jobs, err := n.jobs(ctx, queue, cluster, attrs...)
+	if err != nil {
+		return nil, err
 	}
+	left, err := n.jobs(ctx, history, cluster, attrs...)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(jobs, left)
 	var rows [][]string
 	for _, proc := range slices.Sorted(maps.Keys(jobs)) {
 		rows = append(rows, jobs[proc])
@@ -139,19 +132,39 @@ func (n *Node) JobAttrs(ctx context.Context, cluster int, attrs ...string) ([][]
 	return rows, nil
 }
 
+var queue, history = []string{"condor_q", "-all"}, []string{"condor_history"}
+
+// jobs are the attributes of a cluster's jobs that a command of HTCondor knows, by their numbers.
+func (n *Node) jobs(ctx context.Context, command []string, cluster int, attrs ...string) (map[int][]string, error) {
+	res, err := n.Run(ctx, slices.Concat(command, []string{strconv.Itoa(cluster), "-af:rt", "ProcId"}, attrs)...)
+	if err != nil {
+		return nil, err
+	}
+	jobs := map[int][]string{}
+	for line := range strings.Lines(res.Stdout) {
+		row := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		proc, err := strconv.Atoi(row[0])
+		if err != nil {
+			return nil, fmt.Errorf("%s: unexpected line %q", command[0], line)
+		}
+		jobs[proc] = row[1:]
+	}
+	return jobs, nil
+}
+
 // WaitJobs waits until every job of a cluster has one of the given states (HTCondor's JobStatus: 1 idle,
 // 2 running, 4 completed, 5 held).
 func (n *Node) WaitJobs(ctx context.Context, cluster int, states ...int) error {
+	other := func(row []string) bool {
+		status, err := strconv.Atoi(row[0])
+		return err != nil || !slices.Contains(states, status)
+	}
 	return n.Wait(ctx, fmt.Sprintf("job %d in state %v", cluster, states), func() bool {
+		waiting, err := n.jobs(ctx, queue, cluster, "JobStatus")
+		if err != nil || slices.ContainsFunc(slices.Collect(maps.Values(waiting)), other) {
+			return false // without a look at the history
+		}
 		rows, err := n.JobAttrs(ctx, cluster, "JobStatus")
-		if err != nil || len(rows) == 0 {
-			return false
-		}
-		for _, row := range rows {
-			if status, err := strconv.Atoi(row[0]); err != nil || !slices.Contains(states, status) {
-				return false
-			}
-		}
-		return true
+		return err == nil && len(rows) > 0 && !slices.ContainsFunc(rows, other)
 	})
 }
