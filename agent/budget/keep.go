@@ -73,7 +73,7 @@ func (c *Limits) Round(ctx context.Context, now Conditions) {
 		}
 		if leaf := c.processes.JobCgroup(j.Starter); leaf != "" {
 			without[jobs.KeyOf(j.Starter, j.GPU)] = leaf
-			lookFor(c.root, leaf) // those that their jobs hide are waited for together
+			lookFor(deep.Begin, c.root, leaf) // those that their jobs hide are waited for together
 		}
 	}
 	for _, j := range running {
@@ -101,6 +101,9 @@ func (c *Limits) Take(ctx context.Context, j jobs.Job, leaf string) error {
 	l, err := c.find(j, leaf)
 	if err != nil {
 		return err
+	}
+	if controller := l.had.kept(); controller != "" {
+		return c.switchedOff(l, controller)
 	}
 	got, err := c.set(ctx, l, time.Now())
 	if err != nil {
@@ -130,9 +133,9 @@ type found struct {
 }
 
 // lookFor begins the looks of find.
-func lookFor(root, leaf string) deep.Looking[found] {
+func lookFor(begin func(string, func() found) deep.Looking[found], root, leaf string) deep.Looking[found] {
 	starter.LookAtOwner(root, leaf)
-	return deep.Begin("job "+root+leaf, func() (f found) {
+	return begin("job "+root+leaf, func() (f found) {
 		f.path, f.err = starter.CgroupsAbove(root, leaf)
 		if f.err == nil {
 			f.had = reservation{Path: f.path}.controls()
@@ -141,9 +144,10 @@ func lookFor(root, leaf string) deep.Looking[found] {
 	})
 }
 
-// find is the limit that a job is to get, with its cgroups as they are now.
+// find is the limit that a job is to get, with its cgroups as they are now: the supervisor may have passed on the
+// limit's controller just now.
 func (c *Limits) find(j jobs.Job, leaf string) (limit, error) {
-	f, seen := lookFor(c.root, leaf).Within(deep.Patient)
+	f, seen := lookFor(deep.Again, c.root, leaf).Within(deep.Patient)
 	if !seen {
 		return limit{}, errHidden
 	}

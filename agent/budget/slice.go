@@ -191,6 +191,9 @@ func lookAtAll(all []limit) []limit {
 
 func (r reservation) lookKey() string { return fmt.Sprint("limit ", r.key(), r.cgroup()) }
 
+// lookKey is another one for each state of the controllers that the look compares with.
+func (l limit) lookKey() string { return fmt.Sprint(l.reservation.lookKey(), l.had) }
+
 // switchedOff notes a job whose account keeps the controller of its limit from its cgroup. That says nothing of the
 // driver, nor of other jobs.
 func (c *Limits) switchedOff(l limit, controller string) error {

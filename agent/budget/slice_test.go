@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -225,6 +226,26 @@ func TestSwitchedOff(t *testing.T) {
 	}
 }
 
+// TestSlowLookAtItsStart: a slow look before the supervisor passed on the controller blames no job for that.
+func TestSlowLookAtItsStart(t *testing.T) {
+	c := newNode(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.passes(st, "dmem", "")
+	leaf := proctree.CgroupOf(st.Slot)
+	lookFor(func(key string, find func() found) deep.Looking[found] {
+		return deep.Begin(key, func() found {
+			defer time.Sleep(100 * time.Millisecond) // it is kept for a second
+			return find()
+		})
+	}, c.root, leaf).Within(time.Minute)
+	c.passes(st, "dmem", "dmem")
+	c.round()
+	c.limits(c.leaf(st), "soft 4096 hard 4096")
+	if c.off(st) {
+		t.Error("its account is blamed")
+	}
+}
+
 // TestSwitchedOffAtTheEnd: a job that switches off the controller just before its end leaves no reservation behind.
 func TestSwitchedOffAtTheEnd(t *testing.T) {
 	for name, end := range map[string]func(*node, starter.Starter){
@@ -364,8 +385,8 @@ func TestSwitchedMeanwhile(t *testing.T) {
 	c.limits(c.htcondor(), "soft 0 hard max")
 }
 
-// TestSwitchedOnMeanwhile: a limit counts for nothing where the controller was off before it was set. The account
-// may have switched it on for that moment.
+// TestSwitchedOnMeanwhile: no limit is set while the controller is off, and one that is set counts for nothing where
+// the account switched the controller off and on meanwhile.
 func TestSwitchedOnMeanwhile(t *testing.T) {
 	c := newNode(t)
 	d := &counted{Driver: c.driver, entered: make(chan struct{}), goOn: make(chan struct{})}
@@ -373,10 +394,19 @@ func TestSwitchedOnMeanwhile(t *testing.T) {
 	st := c.job(100, "slot1_1", 4096)
 	c.passes(st, "dmem", "")
 	done := make(chan struct{})
+	go func() { c.round(); close(done) }()
+	select {
+	case <-d.entered:
+		t.Fatal("a limit is set while the controller is off")
+	case <-done:
+	}
+	c.passes(st, "dmem", "dmem")
+	done = make(chan struct{})
 	go func() { c.round(); c.round(); close(done) }()
 	for open := true; open; {
 		select {
 		case <-d.entered:
+			c.passes(st, "dmem", "")
 			c.passes(st, "dmem", "dmem")
 			d.goOn <- struct{}{}
 		case <-done:

@@ -34,6 +34,16 @@ type Looking[T any] struct{ of *look }
 // waits for each: that takes as long as one.
 func Begin[T any](key string, find func() T) Looking[T] { return begin(key, find, kept) }
 
+// Again is Begin, but the kept result of a slow look does not count.
+func Again[T any](key string, find func() T) Looking[T] {
+	looks.mu.Lock()
+	if l := looks.by[key]; l != nil && l.ended() {
+		delete(looks.by, key)
+	}
+	looks.mu.Unlock()
+	return Begin(key, find)
+}
+
 func begin[T any](key string, find func() T, kept func(took time.Duration) time.Duration) Looking[T] {
 	looks.mu.Lock()
 	defer looks.mu.Unlock()
@@ -71,12 +81,14 @@ func (l Looking[T]) Within(wait time.Duration) (found T, ok bool) {
 }
 
 // Hidden says whether the look takes so long that somebody keeps it from its end.
-func (l Looking[T]) Hidden() bool {
+func (l Looking[T]) Hidden() bool { return !l.of.ended() && time.Since(l.of.began) >= Patient }
+
+func (l *look) ended() bool {
 	select {
-	case <-l.of.done:
-		return false
+	case <-l.done:
+		return true
 	default:
-		return time.Since(l.of.began) >= Patient
+		return false
 	}
 }
 
@@ -93,15 +105,17 @@ func (l *look) run(key string, find func() any, kept func(time.Duration) time.Du
 	began := time.Now()
 	l.found = find()
 	if stays := kept(time.Since(began)); stays > 0 {
-		defer time.AfterFunc(stays, func() { forget(key) })
+		defer time.AfterFunc(stays, func() { l.forget(key) })
 	} else {
-		forget(key)
+		l.forget(key)
 	}
 	close(l.done)
 }
 
-func forget(key string) {
+func (l *look) forget(key string) {
 	looks.mu.Lock()
 	defer looks.mu.Unlock()
-	delete(looks.by, key)
+	if looks.by[key] == l {
+		delete(looks.by, key)
+	}
 }
