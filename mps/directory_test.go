@@ -233,24 +233,6 @@ func TestLockTakenMeanwhile(t *testing.T) {
 	})
 }
 
-// TestDirectoryFilled: a daemon that cannot start in its directory gets a new one.
-func TestDirectoryFilled(t *testing.T) {
-	onEachDriver(t, func(t *testing.T, r Processes) {
-		d := mustDaemon(t, r, uuid0)
-		s := daemonsOf(r)
-		filled := false
-		s.runner = meanwhile{r, func() {
-			if !filled { // as without room: no socket can be made
-				filled = true
-				if err := os.Mkdir(filepath.Join(d.dir, "control"), 0o700); err != nil {
-					t.Error(err)
-				}
-			}
-		}}
-		wantResults(t, set(t, s, []Wanted{{uuid0, 2048, 100}}), Started, 1)
-	})
-}
-
 // meanwhile lets something happen just before a daemon is started.
 type meanwhile struct {
 	Processes

@@ -88,53 +88,53 @@ func (s *Daemons) have(ctx context.Context, w Wanted) Result {
 	_, err = d.Alive()
 	switch FaultOf(err) {
 	case "":
-		r.Checked, r.Err = d.Set(ctx, w)
 	case NotRunning, Foreign:
-		r.Action = Started
-		r.Checked, r.Err = s.start(ctx, d, w)
+		r.Action, r.Err = Started, s.start(ctx, d)
 	default:
 		r.Err = err
 	}
-	r.Stale = r.Checked.Stale
+	if r.Err == nil {
+		r.Checked, r.Err = d.Set(ctx, w)
+		r.Stale = r.Checked.Stale
+	}
 	return r
 }
 
-// start has the runner start a daemon, and gives it its limits. A job that was admitted to the pipe directory may
-// hold the lock there, or have filled the directory: then it is made new, where nobody has a file open.
-func (s *Daemons) start(ctx context.Context, d *Daemon, w Wanted) (c Checked, err error) {
+// start has the runner start a daemon and waits until it holds its lock. A job that
+// was admitted to the pipe directory may have taken the lock, or may take it first:
+// then the directory is made new, where nobody has a file open.
+func (s *Daemons) start(ctx context.Context, d *Daemon) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 	if _, err := exec.LookPath(d.program); err != nil {
-		return c, d.fault(NotInstalled, err, "%s is not on this machine: %s", d.program, installHint)
+		return d.fault(NotInstalled, err, "%s is not on this machine: %s", d.program, installHint)
 	}
 	if _, err := d.Alive(); FaultOf(err) != Foreign {
-		c, err = s.startOnce(ctx, d, w)
-		if f := FaultOf(err); f != Foreign && f != NotRunning && f != Gone || ctx.Err() != nil {
-			return c, err
+		if err := s.startOnce(ctx, d); FaultOf(err) != Foreign {
+			return err
 		}
 	}
 	if err := s.runner.Stop(ctx, d.gpu); err != nil {
-		return c, err
+		return err
 	}
-	return s.startOnce(ctx, d, w)
+	return s.startOnce(ctx, d)
 }
 
-func (s *Daemons) startOnce(ctx context.Context, d *Daemon, w Wanted) (Checked, error) {
-	begin, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	err := s.runner.Start(begin, d.gpu)
-	if err == nil {
-		err = d.await(begin)
+func (s *Daemons) startOnce(ctx context.Context, d *Daemon) error {
+	if err := s.runner.Start(ctx, d.gpu); err != nil {
+		return err
 	}
-	if err != nil {
-		return Checked{}, err
-	}
-	return d.Set(ctx, w)
+	return d.await(ctx)
 }
 
 // await waits until the daemon runs. The first conversation then waits for its sockets.
 func (d *Daemon) await(ctx context.Context) error {
 	for {
 		_, err := d.Alive()
-		if FaultOf(err) != NotRunning || backoff.Wait(ctx, lookAgain) != nil {
+		if FaultOf(err) != NotRunning {
+			return err
+		}
+		if backoff.Wait(ctx, lookAgain) != nil {
 			return err
 		}
 	}

@@ -62,7 +62,7 @@ func TestHiddenTogether(t *testing.T) {
 		pipes = append(pipes, hide(s))
 	}
 	l, _ := c.of(jobs.KeyOf(limited[0], uuid(0)))
-	first = l.look()
+	first = l.look(deep.Begin[sight])
 	ended := make(chan struct{})
 	go func() { defer close(ended); c.round() }()
 	for i, pipe := range []string{pipes[1], pipes[3]} {

@@ -73,7 +73,7 @@ func (c *Limits) Round(ctx context.Context, now Conditions) {
 		}
 		if leaf := c.processes.JobCgroup(j.Starter); leaf != "" {
 			without[jobs.KeyOf(j.Starter, j.GPU)] = leaf
-			lookFor(deep.Begin, c.root, leaf) // those that their jobs hide are waited for together
+			lookFor(deep.Again[found], c.root, leaf) // those that their jobs hide are waited for together
 		}
 	}
 	for _, j := range running {
@@ -81,7 +81,7 @@ func (c *Limits) Round(ctx context.Context, now Conditions) {
 		if !is {
 			continue
 		}
-		err := c.Take(ctx, j, leaf) // it is in the warnings
+		err := c.take(ctx, j, leaf, deep.Begin[found]) // it is in the warnings
 		if _, never := c.loose.isOff(jobs.KeyOf(j.Starter, j.GPU)); err != nil && never && !now.Supervised {
 			c.complain(j.GPU, err.Error())
 		}
@@ -98,18 +98,27 @@ var errHidden = errors.New("the job's account keeps gpuslotd from seeing the job
 // limit was read back. What goes wrong is in the log and the warnings, too, and the next round
 // tries again.
 func (c *Limits) Take(ctx context.Context, j jobs.Job, leaf string) error {
-	l, err := c.find(j, leaf)
+	return c.take(ctx, j, leaf, deep.Again[found])
+}
+
+func (c *Limits) take(ctx context.Context, j jobs.Job, leaf string, begin beginning) error {
+	l, err := find(c, j, leaf, begin)
 	if err != nil {
 		return err
 	}
 	if controller := l.had.kept(); controller != "" {
+		if err := c.turn.take(ctx); err != nil {
+			return err
+		}
+		c.widen(ctx, &l) // what is above binds all the same
+		c.turn.release()
 		return c.switchedOff(l, controller)
 	}
 	got, err := c.set(ctx, l, time.Now())
 	if err != nil {
 		return c.failed(l, err)
 	}
-	if s, seen := l.see(); !seen {
+	if s, seen := l.look(deep.Again[sight]).Within(deep.Patient); !seen {
 		return errHidden
 	} else if s.off != "" {
 		return c.switchedOff(l, s.off) // before the limit was set, so that another one may bind
@@ -132,8 +141,11 @@ type found struct {
 	err  error
 }
 
+// beginning is deep.Begin, or deep.Again where the supervisor may have passed the limit's controller on just now.
+type beginning func(key string, find func() found) deep.Looking[found]
+
 // lookFor begins the looks of find.
-func lookFor(begin func(string, func() found) deep.Looking[found], root, leaf string) deep.Looking[found] {
+func lookFor(begin beginning, root, leaf string) deep.Looking[found] {
 	starter.LookAtOwner(root, leaf)
 	return begin("job "+root+leaf, func() (f found) {
 		f.path, f.err = starter.CgroupsAbove(root, leaf)
@@ -144,10 +156,12 @@ func lookFor(begin func(string, func() found) deep.Looking[found], root, leaf st
 	})
 }
 
-// find is the limit that a job is to get, with its cgroups as they are now: the supervisor may have passed on the
-// limit's controller just now.
-func (c *Limits) find(j jobs.Job, leaf string) (limit, error) {
-	f, seen := lookFor(deep.Again, c.root, leaf).Within(deep.Patient)
+// find is the limit that a job is to get, with its cgroups as they are now.
+func find(c *Limits, j jobs.Job, leaf string, begin beginning) (limit, error) {
+	f, seen := lookFor(begin, c.root, leaf).Within(deep.Patient)
+	if seen && f.had.kept() != "" { // that look may have begun before the supervisor's turn
+		f, seen = lookFor(begin, c.root, leaf).Within(deep.Patient)
+	}
 	if !seen {
 		return limit{}, errHidden
 	}

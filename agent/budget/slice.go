@@ -171,11 +171,11 @@ type sight struct {
 func (s sight) there() bool { return s.exists && s.off == "" }
 
 // see looks for a limit's cgroup, for a short time: false where the job's account keeps that from ending.
-func (l limit) see() (sight, bool) { return l.look().Within(deep.Patient) }
+func (l limit) see() (sight, bool) { return l.look(deep.Begin[sight]).Within(deep.Patient) }
 
 // look begins what see waits for. Who sees several limits begins all looks first.
-func (l limit) look() deep.Looking[sight] {
-	return deep.Begin(l.lookKey(), func() sight {
+func (l limit) look(begin func(key string, find func() sight) deep.Looking[sight]) deep.Looking[sight] {
+	return begin(l.lookKey(), func() sight {
 		off := cmp.Or(l.had.kept(), l.had.switched(l.controls()))
 		return sight{l.cgroup().Exists(), off} // last: it may go during the look at its files
 	})
@@ -184,15 +184,12 @@ func (l limit) look() deep.Looking[sight] {
 // lookAtAll begins the looks for limits, so that those which their jobs hide are waited for together.
 func lookAtAll(all []limit) []limit {
 	for _, l := range all {
-		l.look()
+		l.look(deep.Begin[sight])
 	}
 	return all
 }
 
 func (r reservation) lookKey() string { return fmt.Sprint("limit ", r.key(), r.cgroup()) }
-
-// lookKey is another one for each state of the controllers that the look compares with.
-func (l limit) lookKey() string { return fmt.Sprint(l.reservation.lookKey(), l.had) }
 
 // switchedOff notes a job whose account keeps the controller of its limit from its cgroup. That says nothing of the
 // driver, nor of other jobs.

@@ -232,6 +232,8 @@ func TestSlowLookAtItsStart(t *testing.T) {
 	st := c.job(100, "slot1_1", 4096)
 	c.passes(st, "dmem", "")
 	leaf := proctree.CgroupOf(st.Slot)
+	c.round() // a round comes before its turn
+	c.limits(filepath.Dir(c.leaf(st)), "soft 0 hard 4096")
 	lookFor(func(key string, find func() found) deep.Looking[found] {
 		return deep.Begin(key, func() found {
 			defer time.Sleep(100 * time.Millisecond) // it is kept for a second
@@ -239,10 +241,29 @@ func TestSlowLookAtItsStart(t *testing.T) {
 		})
 	}, c.root, leaf).Within(time.Minute)
 	c.passes(st, "dmem", "dmem")
-	c.round()
+	if err := c.Take(t.Context(), c.table.HeldBy(st)[0], leaf); err != nil || c.off(st) {
+		t.Errorf("it has no limit, or is blamed: %v", err)
+	}
 	c.limits(c.leaf(st), "soft 4096 hard 4096")
-	if c.off(st) {
-		t.Error("its account is blamed")
+}
+
+// TestLookUnderWayAtItsStart: a look that is under way at the supervisor's turn blames no job either.
+func TestLookUnderWayAtItsStart(t *testing.T) {
+	c := newNode(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.passes(st, "dmem", "")
+	leaf, seen, goOn := proctree.CgroupOf(st.Slot), make(chan struct{}), make(chan struct{})
+	lookFor(func(key string, find func() found) deep.Looking[found] {
+		return deep.Begin(key, func() found {
+			defer func() { close(seen); <-goOn }()
+			return find()
+		})
+	}, c.root, leaf)
+	<-seen
+	c.passes(st, "dmem", "dmem")
+	time.AfterFunc(10*time.Millisecond, func() { close(goOn) })
+	if err := c.Take(t.Context(), c.table.HeldBy(st)[0], leaf); err != nil || c.off(st) {
+		t.Errorf("it has no limit, or is blamed: %v", err)
 	}
 }
 
@@ -395,10 +416,16 @@ func TestSwitchedOnMeanwhile(t *testing.T) {
 	c.passes(st, "dmem", "")
 	done := make(chan struct{})
 	go func() { c.round(); close(done) }()
-	select {
-	case <-d.entered:
-		t.Fatal("a limit is set while the controller is off")
-	case <-done:
+	for open := true; open; {
+		select {
+		case <-d.entered: // of its slice
+			d.goOn <- struct{}{}
+		case <-done:
+			open = false
+		}
+	}
+	if _, err := c.driver.MemoryLimits(t.Context(), uuid(0), c.leaf(st)); !errors.Is(err, gpu.ErrNoMemoryLimits) {
+		t.Errorf("a limit is set while the controller is off: %v", err)
 	}
 	c.passes(st, "dmem", "dmem")
 	done = make(chan struct{})

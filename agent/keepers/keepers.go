@@ -83,9 +83,10 @@ type keeping struct {
 	jobs map[starter.Starter]*holding
 	// clear counts the looks in a row that show no keeper.
 	clear int
-	// beyond counts the looks outside of jobs in a row in which jobs were not shown to keep it, or may not have all of
-	// it by their budgets.
+	// beyond counts the looks in a row, outside of jobs and at each job, in which jobs were not shown to keep it, or may
+	// not have all of it by their budgets. Told: there was a new one outside since it was raised.
 	beyond int
+	told   bool
 }
 
 // kept says that somebody outside of jobs may keep something.
@@ -149,6 +150,8 @@ func (s *strangers) clear() bool {
 // holding is what the looks at some processes show.
 type holding struct {
 	looked
+	// told: there was a new look since keeping.beyond was raised.
+	told bool
 	// with are the listed processes whose open files each holder had, in how many looks it was seen to keep.
 	with map[process.ID]map[process.ID]bool
 	seen map[process.ID]int
@@ -238,17 +241,20 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 		for _, p := range d.Processes.Value {
 			here[process.ID{PID: p.PID, Started: p.Started}] = true
 		}
-		if k.more == 0 {
-			k.beyond = 0
-		} else if fresh {
-			k.beyond++
-		}
 		clear := w.outside.clear()
+		k.told = k.told || fresh
+		told := k.told
 		for _, h := range k.jobs {
 			if h.take(wait) {
 				h.judge(listed, here, w.runs)
+				h.told = true
 			}
-			clear = clear && h.clear()
+			clear, told = clear && h.clear(), told && (h.told || h.look.Hidden())
+		}
+		if k.more == 0 {
+			k.beyond = 0
+		} else if told {
+			k.raise()
 		}
 		switch {
 		case !clear || k.more == 0:
@@ -275,6 +281,14 @@ func (k *keeping) take(d *usage.DeviceUsage) {
 	}
 	if k.more = max(d.Unlisted.Value, k.base) - k.base; !usage.Unlisted(gpu.Known(k.more)) {
 		*k = keeping{base: min(k.base, d.Unlisted.Value), begun: true, ended: k.ended}
+	}
+}
+
+// raise counts looks of all kinds.
+func (k *keeping) raise() {
+	k.beyond, k.told = k.beyond+1, false
+	for _, h := range k.jobs {
+		h.told = false
 	}
 }
 

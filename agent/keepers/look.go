@@ -16,17 +16,18 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// Finder finds who has a node of the driver's memory manager open. VRAM stays in use as long as its owner's open
-// file does, also after the owner's end, and NVML lists nobody for it then (seen with driver 580 on an H200). A file of
-// /dev/nvidia-uvm-tools can hold one of /dev/nvidia-uvm (uvm_tools.c).
+// Finder finds who has the node of the driver's memory manager open. VRAM stays in use as long as its owner's open
+// file does, also after the owner's end, and NVML lists nobody for it then (seen with driver 580 on an H200).
 type Finder struct {
 	starter.Node
-	// Memory are these nodes, /dev/nvidia-uvm* where empty. Control is /dev/nvidiactl, which every program that uses
-	// CUDA has open as well: who keeps that one, too, is listed. Nodes are all nodes of the driver, /dev/nvidia*.
+	// Memory is that node, /dev/nvidia-uvm where empty. Outside of jobs /dev/nvidia-uvm-tools counts, too: its file can
+	// hold one of the former (uvm_tools.c), but how many a profiled program has is not known. Control is
+	// /dev/nvidiactl, which every program that uses CUDA has open as well: who keeps that one, too, is listed. Nodes
+	// are all nodes of the driver, /dev/nvidia*.
 	Memory, Control, Nodes string
 }
 
-// Holder is a process with a node of the memory manager open that NVML lists on no GPU, or with others' files of it.
+// Holder is a process with the memory manager's node open that NVML lists on no GPU, or with others' files of it.
 // Outside of jobs it has any node of the driver open.
 type Holder struct {
 	process.ID
@@ -131,12 +132,9 @@ func (k Finder) OutsideJobs(spared []process.ID) deep.Looking[Held] {
 // outside is a look at processes outside of jobs.
 func (k Finder) outside(err error) looking {
 	nodes, no := devicesAt(cmp.Or(k.Nodes, "/dev/nvidia*"), "/dev/nvidia-caps/*")
-	memory, none := k.ofMemory()
+	memory, none := devicesAt(cmp.Or(k.Memory, "/dev/nvidia-uvm*"))
 	return looking{Finder: k, nodes: nodes, memory: memory, files: mostHandles, err: errors.Join(err, no, none)}
 }
-
-// ofMemory are the nodes of the memory manager, none where its module is not loaded.
-func (k Finder) ofMemory() ([]uint64, error) { return devicesAt(cmp.Or(k.Memory, "/dev/nvidia-uvm*")) }
 
 // holds says whether a process has a node of the driver open, and whether it has one of the memory manager.
 func (l *looking) holds(pid int) (node, memory bool) {
@@ -157,15 +155,15 @@ func (l *looking) missed(err error) bool {
 
 // among looks at some processes.
 func (k Finder) among(pids []int, listed []process.ID, err error) Held {
-	memory, no := k.ofMemory()
-	if no == nil && len(memory) == 0 {
-		return Held{Err: err}
+	memory, no := deviceAt(cmp.Or(k.Memory, "/dev/nvidia-uvm"))
+	if errors.Is(no, unix.ENOENT) {
+		return Held{Err: err} // the module is not loaded
 	}
 	control, none := deviceAt(cmp.Or(k.Control, "/dev/nvidiactl"))
 	if no = cmp.Or(no, none); no != nil {
 		return Held{Err: no}
 	}
-	l := looking{Finder: k, memory: memory, control: control, files: mostHandles, pairs: mostPairs,
+	l := looking{Finder: k, memory: []uint64{memory}, control: control, files: mostHandles, pairs: mostPairs,
 		theirs: map[process.ID][]process.Handle{}, err: err}
 	if len(pids) > mostHolding {
 		pids = pids[:mostHolding]
@@ -216,7 +214,7 @@ func (l *looking) handles(pid int, want func(process.File) bool) ([]process.Hand
 	return its, err
 }
 
-// ofDriver are the descriptors of the memory manager's nodes that a process has; bare says that it has none of the
+// ofDriver are the descriptors of the memory manager's node that a process has; bare says that it has none of the
 // control node.
 func (l *looking) ofDriver(pid int) (its []process.Handle, bare bool) {
 	all, err := l.handles(pid, func(f process.File) bool {
@@ -274,13 +272,14 @@ func (l *looking) shares(one process.Handle, others []process.Handle) (with, kno
 	return with, known
 }
 
-// devicesAt are the numbers of the character devices with such names; none where their directory is not there.
+// devicesAt are the numbers of the character devices with such names, none where their directory is not there. An
+// error says that there may be others.
 func devicesAt(patterns ...string) (found []uint64, err error) {
 	for _, pattern := range patterns {
 		dir, like := filepath.Split(pattern)
 		entries, no := os.ReadDir(dir)
 		if no != nil && !errors.Is(no, unix.ENOENT) {
-			return nil, no
+			err = errors.Join(err, no)
 		}
 		for _, e := range entries {
 			if is, _ := filepath.Match(like, e.Name()); !is || e.IsDir() {
@@ -289,13 +288,12 @@ func devicesAt(patterns ...string) (found []uint64, err error) {
 			device, no := deviceAt(dir + e.Name())
 			if errors.Is(no, unix.ENOENT) {
 				continue
-			} else if no != nil {
-				return nil, no
+			} else if err = errors.Join(err, no); no == nil {
+				found = append(found, device)
 			}
-			found = append(found, device)
 		}
 	}
-	return found, nil
+	return found, err
 }
 
 // deviceAt is the number of the character device at a path.

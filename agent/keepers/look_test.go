@@ -12,12 +12,9 @@ import (
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
-// twoNodes stand in for those of the memory manager: /dev/full and /dev/random.
-const twoNodes = "/dev/[fr][au][ln]*"
-
 // TestLook: real processes hold a device, open or passed on, and the kernel says which open files are the same.
 func TestLook(t *testing.T) {
-	k := Finder{Memory: twoNodes, Control: "/dev/zero"}
+	k := Finder{Memory: "/dev/full", Control: "/dev/zero"}
 	file := func(name string) *os.File {
 		f, err := os.OpenFile(name, os.O_RDWR, 0)
 		if err != nil {
@@ -39,11 +36,10 @@ func TestLook(t *testing.T) {
 		}
 		return s.ID
 	}
-	f, other, tools, control := file("/dev/full"), file("/dev/full"), file("/dev/random"), file("/dev/zero")
+	f, other, control := file("/dev/full"), file("/dev/full"), file("/dev/zero")
 	listed, worker := run(f, control), run(f, control)
 	bare, both, initialised, none := run(other), run(f, other), run(file("/dev/full"), file("/dev/zero")), run(control)
-	ofTools := run(tools)
-	all := []int{none.PID, ofTools.PID, initialised.PID, both.PID, bare.PID, worker.PID, listed.PID, 1 << 30}
+	all := []int{none.PID, initialised.PID, both.PID, bare.PID, worker.PID, listed.PID, 1 << 30}
 	held := k.among(all, []process.ID{listed}, nil)
 	if held.Err != nil {
 		t.Fatal(held.Err)
@@ -52,7 +48,6 @@ func TestLook(t *testing.T) {
 		worker:      {With: []process.ID{listed}},
 		both:        {With: []process.ID{listed}, Own: true, Bare: true},
 		bare:        {Own: true, Bare: true},
-		ofTools:     {Own: true, Bare: true},
 		initialised: {Own: true},
 	}
 	for _, h := range held.Holders {
@@ -113,7 +108,7 @@ func TestOutsideJobs(t *testing.T) {
 	add(314, 1, 1001, "/system.slice/exporter.service", "/dev/full")
 	add(315, 1, 1001, slice+"/session-1.scope", "/dev/full") // NVML lists it
 	add(316, 1, 1001, slice+"/session-1.scope", "/dev/full") // a display
-	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/[fru][aru][aln]*", Memory: twoNodes}
+	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/[fru][aru][aln]*", Memory: "/dev/[fr][au][ln]*"}
 	held, done := k.OutsideJobs([]process.ID{{PID: 315, Started: proctree.StartOf(315)}, {PID: 316}, {PID: 301, Started: 7}}).Within(time.Minute)
 	if !done || held.Err != nil {
 		t.Fatalf("%t, %v", done, held.Err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,7 +132,8 @@ Exit code 1: the node does not serve, and why. Run it as root.`,
 				pace: drainPace}.until(c.Context(), "")
 			if err != nil {
 				return errors.Join(err, errors.New("it goes on trying: "+
-					"see gpuslot node status and journalctl -u gpuslotd; last it waited for: "+show.OrDash(last.Waits)))
+					"see gpuslot node status and journalctl -u gpuslotd; last it waited for: "+
+						show.OrDash(cmp.Or(last.Waits, now.Waits))))
 			}
 			return tellClosed(c.Context(), c.OutOrStdout(), f.socket)
 		},

@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 )
 
@@ -299,11 +301,18 @@ func TestServerLogsItsLimit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, err := os.ReadFile(filepath.Join(d.pipe, "server.log"))
-			if err != nil {
-				t.Fatal(err)
+			var text []byte
+			var limit gpu.Bytes
+			var found bool
+			for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // it writes when it likes
+				if text, err = os.ReadFile(filepath.Join(d.pipe, "server.log")); err != nil {
+					t.Fatal(err)
+				}
+				limit, found = mps.LoggedLimit(strings.Split(string(text), "\n"), server)
+				if found || !logs || time.Now().After(end) {
+					break
+				}
 			}
-			limit, found := mps.LoggedLimit(strings.Split(string(text), "\n"), server)
 			if found != logs || found && limit.MiB() != 5119 {
 				t.Errorf("%s: %v, %v in\n%s", driver, limit, found, text)
 			}
