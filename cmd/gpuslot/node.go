@@ -133,7 +133,7 @@ Exit code 1: the node does not serve, and why. Run it as root.`,
 			if err != nil {
 				return errors.Join(err, errors.New("it goes on trying: "+
 					"see gpuslot node status and journalctl -u gpuslotd; last it waited for: "+
-						show.OrDash(cmp.Or(last.Waits, now.Waits))))
+					show.OrDash(cmp.Or(last.Waits, now.Waits))))
 			}
 			return tellClosed(c.Context(), c.OutOrStdout(), f.socket)
 		},
