@@ -360,8 +360,12 @@ func TestRemadeCgroup(t *testing.T) {
 	if why, _ := c.Unlimited(uuid(0)); why != "" || c.wall() == jobs.EnforcedByCgroup {
 		t.Errorf("wall %s, the GPU: %s", c.wall(), why)
 	}
-	if left, _, _ := c.outside(c.table.HeldBy(st)[0], 1100, true, c.view.Leaf); len(left) != 1 {
-		t.Errorf("left %v", left)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // a look may take longer than it waits
+		if left, _, _ := c.outside(c.table.HeldBy(st)[0], 1100, true, c.view.Leaf); len(left) == 1 {
+			return
+		} else if time.Now().After(end) {
+			t.Fatalf("left %v", left)
+		}
 	}
 }
 

@@ -68,9 +68,9 @@ func TestTenants(t *testing.T) {
 	_, err = st.waitLog(ctx, alices, executing)
 	must(t, err)
 	must(t, st.waitTenant(ctx, st.Inventory.GPUs[0].UUID, user))
-	const hold, now = "/tmp/bob-stays", "/home/alice/now"
-	must(t, st.WriteFile(ctx, hold, node.File{Mode: 0o644}))
-	bobs, err := st.submitAs(ctx, "bob", job{Lines: vram(4000), Hold: hold})
+	const now = "/home/alice/now"
+	bobsHold, releaseBobs := holdFor(t, st, "bob")
+	bobs, err := st.submitAs(ctx, "bob", job{Lines: vram(4000), Hold: bobsHold})
 	must(t, err)
 	kept, err := st.submit(ctx, job{Program: keeper, Arguments: now})
 	must(t, err)
@@ -87,8 +87,7 @@ func TestTenants(t *testing.T) {
 	must(t, err)
 	st.Check(strings.Contains(text, "while alice is in: connected") && strings.Contains(text, "afterwards: Permission denied"),
 		"a socket's descriptor that alice's job left to another one does not open the GPU beside bob: %s", oneLine(text))
-	_, err = st.Run(ctx, "rm", hold)
-	must(t, err)
+	releaseBobs()
 	must(t, st.waitJobs(ctx, bobs, completed))
 	text, err = st.printed(ctx, "bob", bobs, 0)
 	must(t, err)
