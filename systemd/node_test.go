@@ -276,7 +276,8 @@ perl -e "$1" control_lock`, "sh", fill}, User: "alice",
 	})
 }
 
-// fill gives a file all the extended attributes that there is room for, by setxattr(2). Linux before 6.6 has none in a tmpfs.
+// fill gives a file all the extended attributes that there is room for, by setxattr(2). Linux before 6.6 has none in a
+// tmpfs.
 const fill = `for my $size (60000, 1000, 10) {
 	my $value = "x" x $size;
 	while (syscall(188, $ARGV[0], "user.a" . $n, $value, $size, 0) == 0) { $n++ }

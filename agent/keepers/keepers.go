@@ -335,7 +335,7 @@ func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 			room[j] = max(limit, j.Memory.Value) - j.Memory.Value
 			most += room[j]
 		}
-		if len(room) > 0 && k.more <= most || g.Alone && k.byJobs() {
+		if len(room) > 0 && k.more <= most || g.Alone && k.keeper() != 0 {
 			k.beyond = 0
 		}
 		for j, its := range room {
@@ -346,14 +346,14 @@ func (w *Watch) Count(all []rules.Job, budgets config.Budgets) {
 	}
 }
 
-// byJobs says that jobs are shown to keep some of it.
-func (k *keeping) byJobs() bool {
+// keeper is a process of a job that is shown to keep some of it; 0 if none is.
+func (k *keeping) keeper() int {
 	for _, h := range k.jobs {
 		if len(h.proven) > 0 {
-			return true
+			return h.proven[0]
 		}
 	}
-	return false
+	return 0
 }
 
 // Outside are the processes outside of all jobs that keep something of a device. What jobs keep within their budgets
@@ -375,15 +375,9 @@ func (w *Watch) Outside(g GPU) (found []process.ID) {
 
 // keep notes who keeps memory.
 func (w *Watch) keep(g GPU, k *keeping) {
-	pid := 0
-	for _, h := range k.jobs {
-		if len(h.proven) > 0 {
-			pid = h.proven[0]
-		}
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.keepers[g.Device] = pid
+	w.keepers[g.Device] = k.keeper()
 }
 
 // Keeper is a process of a job that keeps memory of a device; 0 if none is known.

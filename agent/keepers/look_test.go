@@ -108,7 +108,9 @@ func TestOutsideJobs(t *testing.T) {
 	add(314, 1, 1001, "/system.slice/exporter.service", "/dev/full")
 	add(315, 1, 1001, slice+"/session-1.scope", "/dev/full") // NVML lists it
 	add(316, 1, 1001, slice+"/session-1.scope", "/dev/full") // a display
-	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/[fru][aru][aln]*", Memory: "/dev/[fr][au][ln]*"}
+	k := Finder{
+		Node: starter.Node{FS: process.FS{Root: f.Root}}, Nodes: "/dev/[fru][aru][aln]*", Memory: "/dev/[fr][au][ln]*",
+	}
 	held, done := k.OutsideJobs([]process.ID{{PID: 315, Started: proctree.StartOf(315)}, {PID: 316}, {PID: 301, Started: 7}}).Within(time.Minute)
 	if !done || held.Err != nil {
 		t.Fatalf("%t, %v", done, held.Err)
@@ -155,7 +157,8 @@ func TestUnknownFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	l := looking{Finder: k, memory: []uint64{1<<8 | 7}, control: 1<<8 | 5, files: mostHandles, theirs: map[process.ID][]process.Handle{{PID: 1}: {{Thread: 1}}}}
+	l := looking{Finder: k, memory: []uint64{1<<8 | 7}, control: 1<<8 | 5, files: mostHandles,
+		theirs: map[process.ID][]process.Handle{{PID: 1}: {{Thread: 1}}}}
 	if h, is := l.holder(os.Getpid()); !is || !h.Unknown || h.Own || !h.May() {
 		t.Errorf("%+v, %t", h, is)
 	}

@@ -291,8 +291,8 @@ func TestKeepersOutsideOfJobs(t *testing.T) {
 	}
 }
 
-// TestOutsideUnharmed: gpuslotd kills no process outside of jobs while a job keeps the memory within its budget. It never
-// kills a process that only asks NVML for unlisted memory.
+// TestOutsideUnharmed: gpuslotd kills no process outside of jobs while a job keeps the memory within its budget. It
+// never kills a process that only asks NVML for unlisted memory.
 func TestOutsideUnharmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		inJob, memory bool

@@ -267,7 +267,8 @@ func testCuts(t *testing.T, dir string, scale float64, last time.Duration) {
 	inOrder(t, p)
 	// A machine that is slow may cut it, or not come to it; that it fails would be a defect.
 	again := strings.Contains(string(text), "\nlimits: ")
-	if p.Calls != 3 || p.state("facts") != "finished" || p.state("dialect") == "failed" || again && p.state("limits") == "running" {
+	if p.Calls != 3 || p.state("facts") != "finished" || p.state("dialect") == "failed" ||
+		again && p.state("limits") == "running" {
 		t.Errorf("%+v\n%s", p, text)
 	}
 	if listed(t, dir) != before {
