@@ -110,9 +110,17 @@ func (c *Limits) take(ctx context.Context, j jobs.Job, leaf string, begin beginn
 		if err := c.turn.take(ctx); err != nil {
 			return err
 		}
-		c.widen(ctx, &l) // what is above binds all the same
+		was, known := c.of(l.key())
+		meanwhile := known && was.had.kept() == "" // the supervisor passed it on, and asked
+		if !meanwhile {
+			c.widen(ctx, &l) // what is above binds all the same
+			err = c.switchedOff(l, controller)
+		}
 		c.turn.release()
-		return c.switchedOff(l, controller)
+		if !meanwhile {
+			return err
+		}
+		l.had = was.had
 	}
 	got, err := c.set(ctx, l, time.Now())
 	if err != nil {

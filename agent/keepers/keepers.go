@@ -77,8 +77,9 @@ type keeping struct {
 	// first saw the device (begun). more is the unlisted memory beyond base, 0 if it is within the tolerance.
 	base, more gpu.Bytes
 	begun      bool
-	// ended: NVML lists a process of no known job after its end.
+	// ended: NVML lists a process of no known job after its end. Since counts the looks outside of jobs since then.
 	ended bool
+	since int
 	// jobs are those on the device.
 	jobs map[starter.Starter]*holding
 	// clear counts the looks in a row that show no keeper.
@@ -243,6 +244,9 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 		}
 		clear := w.outside.clear()
 		k.told = k.told || fresh
+		if fresh && k.ended {
+			k.since++
+		}
 		told := k.told
 		for _, h := range k.jobs {
 			if h.take(wait) {
@@ -271,7 +275,9 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 
 // take has what the last sample shows.
 func (k *keeping) take(d *usage.DeviceUsage) {
-	k.ended = slices.ContainsFunc(d.Processes.Value, usage.Process.Kept)
+	if k.ended = slices.ContainsFunc(d.Processes.Value, usage.Process.Kept); !k.ended {
+		k.since = 0
+	}
 	k.more = 0
 	if !d.Unlisted.Known {
 		return
@@ -280,7 +286,7 @@ func (k *keeping) take(d *usage.DeviceUsage) {
 		k.base, k.begun = d.Unlisted.Value, true
 	}
 	if k.more = max(d.Unlisted.Value, k.base) - k.base; !usage.Unlisted(gpu.Known(k.more)) {
-		*k = keeping{base: min(k.base, d.Unlisted.Value), begun: true, ended: k.ended}
+		*k = keeping{base: min(k.base, d.Unlisted.Value), begun: true, ended: k.ended, since: k.since}
 	}
 }
 
@@ -366,7 +372,7 @@ func (w *Watch) Outside(g GPU) (found []process.ID) {
 	}
 	for _, p := range w.outside.held.Holders {
 		times := w.outside.seen[p.ID]
-		if k.ended && times.node >= provenAfter || k.beyond > provenAfter && times.memory >= provenAfter {
+		if min(k.since, times.node) >= provenAfter || k.beyond > provenAfter && times.memory >= provenAfter {
 			found = append(found, p.ID)
 		}
 	}

@@ -152,3 +152,34 @@ func TestOutsideBesideAnotherDevice(t *testing.T) {
 		t.Errorf("more than the first job may have: found %v, want one after %d looks", found, provenAfter+1)
 	}
 }
+
+// TestEndedBesideAnotherDevice: nor does what was seen before NVML listed an ended process.
+func TestEndedBesideAnotherDevice(t *testing.T) {
+	a := &answers{}
+	w, g, _ := keeps(a)
+	other := GPU{UUID: "GPU-other", Device: usage.Device{GPU: "GPU-other"}}
+	snap := &usage.Snapshot{Devices: []usage.DeviceUsage{
+		{Device: g.Device, Unlisted: gpu.Known(gpu.Bytes(0))}, {Device: other.Device, Unlisted: gpu.Known(gpu.Bytes(0))},
+	}}
+	sample := func() int {
+		a.outside = deep.Known(Held{Holders: []Holder{{ID: process.ID{PID: 301, Started: 1}}}})
+		w.Look(snap, []GPU{g, other}, nil, 0)
+		return len(w.Outside(g)) + len(w.Outside(other))
+	}
+	sample()
+	snap.Devices[0].Unlisted = gpu.Known(gpu.Bytes(10 << 30))
+	for range clearAfter - 1 {
+		if sample() > 0 {
+			t.Error("a program that has no node of the memory manager open was found")
+		}
+	}
+	snap.Devices[1].Processes = gpu.Known([]usage.Process{{Owner: usage.OwnerEnded, Stays: true}})
+	for range provenAfter - 1 {
+		if sample() > 0 {
+			t.Errorf("found after fewer than %d looks", provenAfter)
+		}
+	}
+	if sample() != 1 {
+		t.Errorf("not found after %d looks", provenAfter)
+	}
+}
