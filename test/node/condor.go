@@ -38,22 +38,26 @@ func (n *Node) WaitSlots(ctx context.Context, slots int) error {
 }
 
 // Wait asks cond until it says true, ten times a second at first and then less often, because each question costs the
-// node some programs. It does so for twice Patience at most, unless the context has a deadline. When that ends first,
-// the error says what was waited for and what the node has to say about it.
+// node some programs: where answers come late, it waits twice as long as the last one took. It does so for twice
+// Patience at most, unless the context has a deadline. When that ends first, the error says what was waited for and
+// what the node has to say about it.
 func (n *Node) Wait(ctx context.Context, what string, cond func() bool) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, 2*Patience)
 		defer cancel()
 	}
-	for pause := 100 * time.Millisecond; !cond(); pause = min(pause*5/4, 800*time.Millisecond) {
+	for pause := 100 * time.Millisecond; ; pause = min(pause*5/4, 800*time.Millisecond) {
+		asked := time.Now()
+		if cond() {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w%s%s", what, ctx.Err(), n.queue(), n.diagnosis())
-		case <-time.After(pause):
+		case <-time.After(max(pause, min(2*time.Since(asked), 3*time.Second))):
 		}
 	}
-	return nil
 }
 
 // queue is the state of the pool, for errors.
@@ -92,7 +96,7 @@ func (n *Node) Submit(ctx context.Context, user, submitFile string, vars ...stri
 
 // JobLog is all events of a cluster so far, in the words of a user's job log.
 func (n *Node) JobLog(ctx context.Context, cluster int) (string, error) {
-	log, err := n.ReadFile(ctx, "/var/log/condor/EventLog")
+	log, err := n.ReadFile(ctx, eventLogFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -132,6 +136,8 @@ func (n *Node) JobAttrs(ctx context.Context, cluster int, attrs ...string) ([][]
 	return rows, nil
 }
 
+const eventLogFile = "/var/log/condor/EventLog"
+
 var queue, history = []string{"condor_q", "-all"}, []string{"condor_history"}
 
 // jobs are the attributes of a cluster's jobs that a command of HTCondor knows, by their numbers.
@@ -159,7 +165,11 @@ func (n *Node) WaitJobs(ctx context.Context, cluster int, states ...int) error {
 		status, err := strconv.Atoi(row[0])
 		return err != nil || !slices.Contains(states, status)
 	}
+	var log eventLog
 	return n.Wait(ctx, fmt.Sprintf("job %d in state %v", cluster, states), func() bool {
+		if log.quiet(ctx, n, cluster) {
+			return false
+		}
 		waiting, err := n.jobs(ctx, queue, cluster, "JobStatus")
 		if err != nil || slices.ContainsFunc(slices.Collect(maps.Values(waiting)), other) {
 			return false // without a look at the history
@@ -167,4 +177,25 @@ func (n *Node) WaitJobs(ctx context.Context, cluster int, states ...int) error {
 		rows, err := n.JobAttrs(ctx, cluster, "JobStatus")
 		return err == nil && len(rows) > 0 && !slices.ContainsFunc(rows, other)
 	})
+}
+
+// eventLog says when a question to the schedd is worth its two programs.
+type eventLog struct {
+	events         int
+	changed, asked time.Time
+}
+
+// quiet says that no job of the cluster has had an event for a second, and that the schedd was asked less than three
+// seconds ago.
+func (e *eventLog) quiet(ctx context.Context, n *Node, cluster int) bool {
+	now := time.Now()
+	log, err := n.ReadFile(ctx, eventLogFile)
+	if events := strings.Count(log, fmt.Sprintf(" (%03d.", cluster)); err != nil || events != e.events {
+		e.events, e.changed = events, now
+	}
+	if now.Sub(e.changed) > time.Second && now.Sub(e.asked) < 3*time.Second {
+		return true
+	}
+	e.asked = now
+	return false
 }

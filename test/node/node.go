@@ -126,6 +126,9 @@ func (n *Node) boot(ctx context.Context, image string, o Options) error {
 // waitBooted asks systemd until it answers, then lets systemd do the waiting.
 func (n *Node) waitBooted(ctx context.Context) error {
 	for {
+		for !n.exists("/run/systemd/private") && !n.up.ended() && ctx.Err() == nil {
+			time.Sleep(5 * time.Millisecond)
+		}
 		res, err := n.Run(ctx, "systemctl", "is-system-running", "--wait")
 		switch state := strings.TrimSpace(res.Stdout); state {
 		case "running", "degraded":

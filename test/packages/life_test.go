@@ -207,9 +207,9 @@ func jobOf(seconds int) string {
 	return jobWith("/usr/local/bin/simjob", fmt.Sprintf("alloc 1024 load 30 %ds", seconds))
 }
 
-// jobUntil is one that attaches and takes VRAM until there is a file.
+// jobUntil is one that attaches and takes VRAM until a file of Hold ends.
 func jobUntil(file string) string {
-	return jobWith("/bin/sh", fmt.Sprintf("-c 'until [ -e %s ]; do /bin/sleep 0.2; done | /usr/local/bin/simjob alloc 1024 until eof'", file))
+	return jobWith("/bin/sh", fmt.Sprintf("-c '/bin/cat %s | /usr/local/bin/simjob alloc 1024 until eof'", file))
 }
 
 func jobWith(program, arguments string) string {
@@ -239,14 +239,15 @@ func (l *life) submit(ctx context.Context, seconds int) int {
 func (l *life) submitted(ctx context.Context) (end func()) {
 	l.t.Helper()
 	file := fmt.Sprintf("/run/life-%d", time.Now().UnixNano())
+	release, err := l.Hold(ctx, file)
+	must(l.t, err)
 	cluster, err := l.Submit(ctx, "alice", jobUntil(file))
 	must(l.t, err)
 	l.waitJobs(ctx, cluster, running)
 	return func() {
 		l.t.Helper()
-		l.sh(ctx, "touch "+file)
+		must(l.t, release())
 		l.wellDone(ctx, cluster)
-		l.sh(ctx, "rm "+file)
 	}
 }
 

@@ -11,12 +11,12 @@ import (
 	"github.com/gpuslot/gpuslot/test/node"
 )
 
-// gpuJob uses the GPU: its arguments are a file and the words of simjob. As long
-// as the file exists, "until eof" waits.
+// gpuJob uses the GPU: its arguments are a file of hold and the words of simjob.
+// Until its release "until eof" waits.
 var gpuJob = program{"gpu.sh", `#!/bin/bash
 hold=$1; shift
 echo "PID $$"
-exec simjob "$@" < <(while [ -e "$hold" ]; do sleep 0.2; done)
+exec simjob "$@" < <(exec cat "$hold" 2>/dev/null)
 `}
 
 // noHold is a file that does not exist.
@@ -31,11 +31,8 @@ func client(u gpu.UUID, hold, words string) job {
 // called again.
 func (st *Stage) hold(ctx context.Context, name string) (path string, release func() error, err error) {
 	path = "/run/hold-" + name
-	release = func() error {
-		_, err := st.Run(context.WithoutCancel(ctx), "rm", "-f", path)
-		return err
-	}
-	return path, release, st.WriteFile(ctx, path, node.File{})
+	release, err = st.Hold(ctx, path)
+	return path, release, err
 }
 
 // neighbour is a client on a GPU whose work nothing may end.

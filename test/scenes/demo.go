@@ -13,7 +13,7 @@ import (
 func Demo() []Scene {
 	return []Scene{
 		{"Share", site.Sim, "100 jobs share the GPUs; no GPU has more jobs than shares, or more VRAM given away than its pool has",
-			func(ctx context.Context, st *Stage) error { return st.share(ctx, 1, false) }},
+			func(ctx context.Context, st *Stage) error { return st.share(ctx, 100, 1, false) }},
 		{"OverBudgetAndFault", site.Sim, "a job on GPU 2 uses more than its budget, and a job on GPU 0 meets a fatal GPU error; " +
 			"jobs on other GPUs run on", overBudgetAndFault},
 	}

@@ -67,7 +67,7 @@ func (st *Stage) login(how, text, budget string) {
 // a laptop is closed: what it started on the GPU would go on without it.
 const dropped = `set -m
 condor_ssh_to_job -auto-retry %d 'trap "" HUP; bash -c "exec simjob alloc 500 until eof < <(sleep 600)"' &
-while [ -e %s ]; do sleep 0.1; done
+cat %s
 kill -KILL -- -$!
 `
 

@@ -33,7 +33,7 @@ const observeConfig = "[sharing]\nmode = \"observe\"\n"
 var observedScript = program{"observed.sh", `#!/bin/sh
 code=$1; shift
 env | sed 's/=.*//; s/^_CONDOR_ANCESTOR_.*/_CONDOR_ANCESTOR/' | sort
-while [ -e /run/observed-hold ]; do sleep 0.2; done # all jobs run when the slots are looked at
+cat /run/hold-observed 2>/dev/null # all jobs run when the slots are looked at
 [ $# -eq 0 ] || simjob "$@" || exit 99
 echo "ends" >&2
 exit $code
@@ -118,9 +118,11 @@ func (st *Stage) runStock(ctx context.Context) (stock, error) {
 	var s stock
 	// The jobs wait until the slots were looked at: on a busy machine the first one
 	// would have ended when the last one starts.
-	if err := st.WriteFile(ctx, "/run/observed-hold", node.File{}); err != nil {
+	_, release, err := st.hold(ctx, "observed")
+	if err != nil {
 		return s, err
 	}
+	defer func() { _ = release() }() // also when it fails
 	for _, j := range observedJobs {
 		lines := []string{"request_memory = 256", "accounting_group = atlas.prod"}
 		if j.words != "" {
@@ -140,7 +142,7 @@ func (st *Stage) runStock(ctx context.Context) (stock, error) {
 		return s, err
 	}
 	s.slots = without(slots.Stdout, changing)
-	if _, err := st.Run(ctx, "rm", "/run/observed-hold"); err != nil {
+	if err := release(); err != nil {
 		return s, err
 	}
 	dump, err := st.Run(ctx, "condor_config_val", "-dump")

@@ -20,11 +20,8 @@ var (
 	largeRequests = []gpu.MiB{4000, 6000, 8000, 12000, 16000, 5000}
 )
 
-// jobsOfMixture are small and large jobs, in the proportion of 2 to 3.
-const jobsOfMixture = 100
-
-// mixture are the jobs of one submission and what each of them asked for. They end after
-// they were released: the node fills up first, however slow it is.
+// mixture are the jobs of one submission, small and large ones in the proportion of 2 to 3, and what each of them asked
+// for. They end after they were released: the node fills up first, however slow it is.
 type mixture struct {
 	cluster int
 	asked   []gpu.MiB
@@ -33,20 +30,20 @@ type mixture struct {
 
 // sharing is the main job of gpuslot, end to end.
 func sharing(ctx context.Context, st *Stage) error {
-	if err := st.share(ctx, 8, true); err != nil {
+	if err := st.share(ctx, 50, 8, true); err != nil {
 		return err
 	}
 	return errors.Join(st.checkDoctor(ctx), st.checkBundle(ctx))
 }
 
-// share lets the mixture run, each job for at least so many seconds. Each job has a line if
+// share lets so many jobs of the mixture run, each job for at least so many seconds. Each job has a line if
 // listed; else a line says now and then how far they are.
-func (st *Stage) share(ctx context.Context, seconds int, listed bool) error {
+func (st *Stage) share(ctx context.Context, jobs, seconds int, listed bool) error {
 	before, err := st.Status(ctx)
 	if err != nil {
 		return err
 	}
-	m, err := st.submitMixture(ctx, seconds)
+	m, err := st.submitMixture(ctx, jobs, seconds)
 	if err != nil {
 		return err
 	}
@@ -66,7 +63,7 @@ func (st *Stage) share(ctx context.Context, seconds int, listed bool) error {
 // submitMixture submits all jobs at once, two small ones, three large ones, and so on: HTCondor
 // offers 20 waiting jobs of a user at a time (docs/configuration.md), so either kind alone at the
 // head of the queue would keep the other one from its GPUs.
-func (st *Stage) submitMixture(ctx context.Context, seconds int) (m mixture, err error) {
+func (st *Stage) submitMixture(ctx context.Context, jobs, seconds int) (m mixture, err error) {
 	var hold string
 	if hold, m.release, err = st.hold(ctx, "mixture"); err != nil {
 		return m, err
@@ -78,7 +75,7 @@ func (st *Stage) submitMixture(ctx context.Context, seconds int) (m mixture, err
 		m.asked = append(m.asked, size)
 		items = append(items, fmt.Sprintf("%d,%s", size, where))
 	}
-	for i := range jobsOfMixture {
+	for i := range jobs {
 		if round := i / 5; i%5 < 2 {
 			add(smallRequests[(2*round+i%5)%len(smallRequests)], pinned)
 		} else {
