@@ -13,21 +13,22 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// controlLock is the file on which a control daemon holds a write lock for
-// life: the one reliable sign of it. Sockets remain after its death, and the
-// pid file is missing on 535 and written without truncation on 550 and 555.
+// controlLock is the file on which a control daemon holds a write lock for life: the one reliable sign of it. Sockets
+// remain after its death, and the pid file is missing on 535 and written without truncation on 550 and 555.
 const controlLock = "control_lock"
 
-// Alive finds the daemon's process without talking to it, in microseconds.
-// Its error says NotRunning, Suspended (a SIGSTOP is seen at once) or Foreign: any
-// admitted account can lock the file when no daemon does, so that a lock counts only
-// when a trusted process is known to hold it. Who holds it comes before its state.
+const heldByNobody = "no process is known to hold %s, which a daemon would: it is replaced before the next start"
+
+// Alive finds the daemon's process without talking to it, in microseconds. Its error says NotRunning, Suspended
+// (a SIGSTOP is seen at once) or Foreign: any admitted account can lock the file when no daemon does, so that a lock
+// counts only when a trusted process is known to hold it. Who holds it comes before its state.
 func (d *Daemon) Alive() (process.ID, error) { return holder(d, Checked{}) }
 
-// holder is Alive after a health check. Whether the process of one that was complete is to be trusted
-// is not looked at again, once a second for each GPU.
+// holder is Alive after a health check. Whether the process of one that was complete is to be trusted is not looked at
+// again, once a second for each GPU.
 func holder(d *Daemon, last Checked) (process.ID, error) {
-	pid, held, err := lockOwner(filepath.Join(d.dir, controlLock))
+	lock := filepath.Join(d.dir, controlLock)
+	pid, held, err := lockOwner(lock)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return process.ID{}, d.fault(Unwritable, err, "%v: ask as root or as an admitted account", err)
@@ -36,10 +37,8 @@ func holder(d *Daemon, last Checked) (process.ID, error) {
 	case !held:
 		return process.ID{}, d.notRunning()
 	case pid <= 0:
-		// An open file description lock has no process, and one of a PID namespace
-		// that is not below ours has none that we see.
-		return process.ID{}, d.fault(Foreign, nil, "no process is known to hold %s, which a daemon would: it is replaced "+
-			"before the next start", filepath.Join(d.dir, controlLock))
+		// An open file description lock has no process, and one of a PID namespace beside ours has none that we see.
+		return process.ID{}, d.fault(Foreign, nil, heldByNobody, lock)
 	}
 	s, err := proc.Stat(pid)
 	why := ""
@@ -52,8 +51,11 @@ func holder(d *Daemon, last Checked) (process.ID, error) {
 	case why != "":
 		who := process.ID{PID: pid, Started: s.Started}
 		return who, d.fault(Foreign, nil, "process %d holds %s and is no control daemon (%s): end that process",
-			pid, filepath.Join(d.dir, controlLock), why)
+			pid, lock, why)
 	case process.Gone(err):
+		if again, held, err := lockOwner(lock); err == nil && held && again == pid {
+			return process.ID{}, d.fault(Foreign, nil, heldByNobody, lock) // another shared its open files (CLONE_FILES)
+		}
 		return process.ID{}, d.notRunning() // it ended between two looks
 	case err != nil:
 		return process.ID{}, d.fault(Unwritable, err, "%v: look at /proc and at gpuslotd's file descriptors", err)
@@ -124,8 +126,7 @@ func (d *Daemon) notRunning() error {
 	return d.fault(NotRunning, nil, "it is not running (pipe directory %s): see its log for the cause", d.dir)
 }
 
-// lockOwner says whether a file is locked, and by which PID; 0 or -1 if the kernel
-// names none.
+// lockOwner says whether a file is locked, and by which PID; 0 or -1 if the kernel names none.
 func lockOwner(path string) (pid int, held bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

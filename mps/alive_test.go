@@ -60,7 +60,8 @@ func TestDistrust(t *testing.T) {
 	wants("it has ended", "", true, true)
 }
 
-// TestUnknownHolder: the holder of the lock is neither foreign nor gone while it cannot be looked at.
+// TestUnknownHolder: the holder of the lock is neither foreign nor gone while it cannot be looked at. One that has
+// ended, and whose lock is there, is foreign.
 func TestUnknownHolder(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -79,7 +80,7 @@ func TestUnknownHolder(t *testing.T) {
 	defer func(was process.FS) { proc = was }(proc)
 	f := proctree.New(t)
 	proc.Root = f.Root
-	for file, want := range map[string]Fault{"stat": Unwritable, "status": Unwritable, "": NotRunning} {
+	for file, want := range map[string]Fault{"stat": Unwritable, "status": Unwritable, "": Foreign} {
 		if f.Add(proctree.Process{PID: who, Comm: "x"}); file == "" {
 			f.End(who)
 		} else if err := loop(proc.Path(who, file)); err != nil {

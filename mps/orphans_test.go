@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,9 +70,15 @@ func TestNotOrphans(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		orphans, err := d.orphans()
-		if got := slices.Contains(orphans, cmd.Process.Pid); err != nil || got != c.want {
-			t.Errorf("a server by its name in a file of mode %v, of %+v: %v, %v", c.mode, c.as, got, err)
+		is := func() bool {
+			orphans, err := d.orphans()
+			return err == nil && slices.Contains(orphans, cmd.Process.Pid)
+		}
+		what := fmt.Sprintf("a server by its name in a file of mode %v, of %+v", c.mode, c.as)
+		if c.want { // on a busy machine a look may be given up
+			eventually(t, what, is)
+		} else if is() {
+			t.Error(what)
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -269,7 +270,16 @@ func thief() int {
 		}
 		err = unix.FcntlFlock(f.Fd(), command, &unix.Flock_t{Type: unix.F_WRLCK})
 	}
+	if err == nil && how == "shared files" {
+		// The kernel knows the number of an ended process in a PID namespace only while it is that of a session.
+		if _, err = unix.Setsid(); err == nil {
+			err = shareFiles()
+		}
+	}
 	fmt.Println(err)
+	if how == "shared files" {
+		return 0
+	}
 	if how == "leader ended" {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
@@ -279,6 +289,25 @@ func thief() int {
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
+}
+
+// shareFiles starts a process that has the same table of open files and lives until the standard input ends. It calls
+// nothing of Go's, of whose threads it has one only.
+//
+//go:norace
+//go:nosplit
+func shareFiles() error {
+	var b [1]byte
+	child, _, errno := unix.RawSyscall(unix.SYS_CLONE, unix.CLONE_FILES|uintptr(unix.SIGCHLD), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	for child == 0 {
+		if n, _, _ := unix.RawSyscall(unix.SYS_READ, 0, uintptr(unsafe.Pointer(&b)), 1); n == 0 {
+			unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+		}
+	}
+	return nil
 }
 
 // What runs before main is on the first thread.

@@ -3,9 +3,11 @@ package budget
 import (
 	"context"
 	"maps"
+	"path/filepath"
 	"sync"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/gpu"
 )
@@ -40,16 +42,45 @@ type starts struct {
 // whether the driver was told to keep VRAM for it. Others of the same job who ask meanwhile, or soon
 // after, get the same answer.
 func (c *Limits) Start(ctx context.Context, j jobs.Job, leaf string) (reserved bool, err error) {
-	if c.EnforcedBy(j, "", time.Now()) == "" {
-		ctx, cancel := context.WithTimeout(ctx, startTimeout)
-		defer cancel()
-		err = c.starts.once(ctx, jobs.KeyOf(j.Starter, j.GPU), func() error { return c.Take(ctx, j, leaf) })
-	}
+	key := jobs.KeyOf(j.Starter, j.GPU)
+	stands := func() bool { return stands(c, key, leaf) }
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err = c.starts.once(ctx, key, stands, func() error {
+		if !stands() {
+			return begin(ctx, c, j, leaf)
+		}
+		if c.EnforcedBy(j, "", time.Now()) != "" {
+			return nil
+		}
+		return c.Take(ctx, j, leaf)
+	})
 	return c.Has(j.Starter, j.GPU), err
 }
 
-// once limits a job, or gives the answer of the last time.
-func (s *starts) once(ctx context.Context, key jobs.Key, limit func() error) error {
+// stands says whether a job's limit is that of the cgroup that has the name now. HTCondor makes a new one where it
+// starts a job again that made a checkpoint, and the starter stays.
+func stands(c *Limits, key jobs.Key, leaf string) bool {
+	l, known := c.of(key)
+	if !known || l.cgroup().Path != filepath.Join(c.root, leaf) {
+		return false
+	}
+	s, seen := l.look(deep.Again[sight]).Within(deep.Patient)
+	return seen && s.exists
+}
+
+// begin limits a job's cgroup after what an earlier one of the job left.
+func begin(ctx context.Context, c *Limits, j jobs.Job, leaf string) error {
+	if l, known := c.of(jobs.KeyOf(j.Starter, j.GPU)); known {
+		if _, _, err := c.repair(ctx, l); err != nil {
+			return err
+		}
+	}
+	return c.Take(ctx, j, leaf)
+}
+
+// once limits a job, or gives the answer of the last time: a good one as long as its limit stands.
+func (s *starts) once(ctx context.Context, key jobs.Key, stands func() bool, limit func() error) error {
 	its := s.of(key)
 	select {
 	case its.free <- struct{}{}:
@@ -57,7 +88,7 @@ func (s *starts) once(ctx context.Context, key jobs.Key, limit func() error) err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if !its.at.IsZero() && s.now().Sub(its.at) < startPause {
+	if !its.at.IsZero() && s.now().Sub(its.at) < startPause && (its.err != nil || stands()) {
 		return its.err
 	}
 	err := limit()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/cgroups"
 	"github.com/gpuslot/gpuslot/test/proctree"
@@ -121,4 +122,38 @@ func TestStartWaits(t *testing.T) {
 		t.Errorf("then: %t, %v", reserved, err)
 	}
 	close(d.entered)
+}
+
+// TestStartAgain: HTCondor starts a job again that made a checkpoint. The starter is the same, the cgroup is a new one
+// of the same name. It gets the limit before its program starts, whatever is known of the first.
+func TestStartAgain(t *testing.T) {
+	for name, ends := range map[string]func(c *node, s starter.Starter){
+		"at once":       func(c *node, s starter.Starter) { c.gone(s) },
+		"reserved less": func(c *node, s starter.Starter) { c.EndReservation(t.Context(), s); c.gone(s) },
+		"after a round": func(c *node, s starter.Starter) { c.gone(s); c.round() },
+		"another agent": func(c *node, s starter.Starter) { c.gone(s); c.again() },
+		"an hour later": func(c *node, s starter.Starter) {
+			c.gone(s)
+			c.starts.now = func() time.Time { return time.Now().Add(time.Hour) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newNode(t)
+			st := c.job(100, "slot1_1", 4096)
+			j, leaf := c.table.HeldBy(st)[0], proctree.CgroupOf(st.Slot)
+			c.passes(st, "dmem", "dmem")
+			if _, err := c.Start(t.Context(), j, leaf); err != nil {
+				t.Fatal(err)
+			}
+			ends(c, st)
+			c.process(st)
+			c.passes(st, "dmem", "dmem")
+			c.limits(c.leaf(st), gpu.ErrNoMemoryLimits.Error())
+			if reserved, err := c.Start(t.Context(), j, leaf); err != nil || !reserved || c.off(st) {
+				t.Errorf("reserved %t, %v, off %t", reserved, err, c.off(st))
+			}
+			c.limits(c.leaf(st), "soft 4096 hard 4096")
+			c.limits(c.htcondor(), "soft 4096 hard max")
+		})
+	}
 }
