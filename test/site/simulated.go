@@ -43,18 +43,15 @@ func (s *Site) Simulate(ctx context.Context, inv gpu.Inventory) error {
 		fmt.Fprintf(&listed, "mkdir -p nvidia/gpus/%s; printf 'GPU UUID: \t %%s\nDevice Minor: \t %%d\n' %s %d >nvidia/gpus/%s/information; ",
 			g.PCI, g.UUID, i, g.PCI)
 	}
-	for _, command := range []string{
+	_, err := s.Run(ctx, "sh", "-ec", strings.Join([]string{
 		"[ ! -d /proc/driver ] || [ -e /proc/driver/nvidia ] || { mkdir -p " + simState + "/driver; cd " + simState + "/driver; " +
 			listed.String() + "mount --bind . /proc/driver; }",
 		"mkdir -p " + simState,
 		"simgpu make " + InventoryFile,
-		fmt.Sprintf("echo 0-%d >%s/online && mount --bind %s/online /sys/devices/system/cpu/online", inv.Host.CPUs-1, simState, simState),
-		fmt.Sprintf("sed 's/^MemTotal:.*/MemTotal: %d kB/' /proc/meminfo >%s/meminfo && mount --bind %s/meminfo /proc/meminfo",
+		fmt.Sprintf("echo 0-%d >%s/online\nmount --bind %s/online /sys/devices/system/cpu/online",
+			inv.Host.CPUs-1, simState, simState),
+		fmt.Sprintf("sed 's/^MemTotal:.*/MemTotal: %d kB/' /proc/meminfo >%s/meminfo\nmount --bind %s/meminfo /proc/meminfo",
 			inv.Host.Memory.Bytes()/1024, simState, simState),
-	} {
-		if _, err := s.Run(ctx, "sh", "-ec", command); err != nil {
-			return err
-		}
-	}
-	return nil
+	}, "\n"))
+	return err
 }
