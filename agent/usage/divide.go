@@ -1,13 +1,10 @@
 package usage
 
-// Part is somebody who may have used a device in an interval: a slot, or all
-// the processes in no slot together.
+// Part is somebody who may have used a device in an interval: a slot, or all the processes in no slot together.
 type Part struct {
-	// Cap is the largest share of the device's multiprocessors that it can have
-	// had, 0 to 1.
+	// Cap is the largest share of the device's multiprocessors that it can have had, 0 to 1.
 	Cap float64
-	// Weight is what it is thought to have wanted, at most Cap; 0 if nothing
-	// was seen of it.
+	// Weight is what it is thought to have wanted, at most Cap; 0 if nothing was seen of it.
 	Weight float64
 }
 
@@ -25,9 +22,8 @@ type Division struct {
 	Beyond float64
 }
 
-// Divide gives each part its share of a device's activity (the mean share of
-// busy multiprocessors, 0 to 1). For the share u_i of the multiprocessors' time
-// in which part i had work, whatever the schedule and with overlap: u_i <= c_i,
+// Divide gives each part its share of a device's activity (the mean share of busy multiprocessors, 0 to 1). For the
+// share u_i of the multiprocessors' time in which part i had work, whatever the schedule and with overlap: u_i <= c_i,
 // u_i <= A and A <= Σ u_j. So the bounds are
 //
 //	U_i = min(c_i, A)   L_i = max(0, A - Σ_{j≠i} min(c_j, A))

@@ -13,8 +13,7 @@ type meter struct {
 	// counter is the driver's last word in mJ.
 	counter gpu.Measured[uint64]
 	total   gpu.Measured[float64]
-	// pending are the joules since begin that were not divided yet; at is the
-	// last reading.
+	// pending are the joules since begin that were not divided yet; at is the last reading.
 	pending   float64
 	begin, at time.Time
 	// idle is the lowest power in watts seen without any process.
@@ -22,9 +21,8 @@ type meter struct {
 	unattributed gpu.Measured[float64]
 }
 
-// advance takes the driver's counter. It returns false while there is no
-// interval yet. A counter that fell has started again: what it shows was used
-// since.
+// advance takes the driver's counter. It returns false while there is no interval yet. A counter that fell has started
+// again: what it shows was used since.
 func (m *meter) advance(counter gpu.Measured[uint64], now time.Time) bool {
 	if !counter.Known {
 		return false
@@ -72,9 +70,8 @@ type claim struct {
 	active Range
 }
 
-// apportion divides the energy of an interval: the idle part by share, the rest
-// by the work done. What no slot gets is the remainder. Shares and estimates
-// add up to at most 1 each.
+// apportion divides the energy of an interval: the idle part by share, the rest by the work done. What no slot gets is
+// the remainder. Shares and estimates add up to at most 1 each.
 func apportion(joules, idle float64, claims []claim) (out []Spread, rest float64) {
 	idle = min(max(idle, 0), joules)
 	active := joules - idle

@@ -27,8 +27,7 @@ type levels struct {
 	dropped time.Time
 }
 
-// level is the interval of one job's activity, which was first seen at since with so many
-// processes.
+// level is the interval of one job's activity, which was first seen at since with so many processes.
 type level struct {
 	low, high float64
 	// guess is between them.
@@ -57,8 +56,7 @@ const (
 	working, unknown = 0.05, -1
 )
 
-// mean of the block's activity, and its error: four standard errors, so that chance alone is rarely
-// taken for a change.
+// mean of the block's activity, and its error: four standard errors, so that chance alone is rarely taken for a change.
 func (b block) mean() (mean, off float64) {
 	n := float64(b.samples)
 	mean = b.sum / n
@@ -183,8 +181,7 @@ func (l *levels) widen(now time.Time, step, off float64, fresh map[*level]bool) 
 	}
 }
 
-// guess gives a change to jobs: a rise to those that have not worked yet, anything else in
-// proportion to what they do.
+// guess gives a change to jobs: a rise to those that have not worked yet, anything else in proportion to what they do.
 func guess(jobs []*level, step float64) {
 	var sum, idle float64
 	for _, j := range jobs {

@@ -50,16 +50,14 @@ func atMost(upper float64) Spread { return Spread{Upper: gpu.Known(upper)} }
 type SlotTotals struct {
 	// Allocated are the GPU-seconds that the slot was given.
 	Allocated float64
-	// SM are physical GPU-seconds of multiprocessor time: on a MIG device its
-	// part of the GPU's.
+	// SM are physical GPU-seconds of multiprocessor time: on a MIG device its part of the GPU's.
 	SM Spread
 	// Likely has narrower bounds of SM, which rest on assumptions; see levels.
 	Likely Spread
 	// Energy in joules, apportioned: idle power by share, the rest by SM time.
 	// Its bounds follow from those of SM and from this rule.
 	Energy Spread
-	// DRAM are seconds of full bandwidth of the GPU's memory in the intervals that
-	// the slot had the GPU to itself.
+	// DRAM are seconds of full bandwidth of the GPU's memory in the intervals that the slot had the GPU to itself.
 	DRAM gpu.Measured[float64]
 	// Idle are the seconds in which certainly nothing worked for the slot.
 	Idle gpu.Measured[float64]
@@ -75,23 +73,19 @@ type DeviceTotals struct {
 	// Sampled are the seconds of which the activity (or, where nothing tells it,
 	// the kernel time) is known: the denominator of SM.
 	Sampled float64
-	// SM are seconds of full activity of this device; Busy are seconds in which
-	// any kernel ran.
+	// SM are seconds of full activity of this device; Busy are seconds in which any kernel ran.
 	SM, Busy gpu.Measured[float64]
 	// DRAM are seconds of full bandwidth of the memory, of whole GPUs.
 	DRAM gpu.Measured[float64]
 	// UnattributedSM is the part of SM that no slot's estimate has.
 	UnattributedSM gpu.Measured[float64]
-	// Energy in joules, of whole GPUs. It begins as the driver's counter and
-	// does not fall when that starts again.
+	// Energy in joules, of whole GPUs. It begins as the driver's counter and does not fall when that starts again.
 	Energy gpu.Measured[float64]
-	// UnattributedEnergy is what no slot was given of the increase of Energy
-	// since the agent's start.
+	// UnattributedEnergy is what no slot was given of the increase of Energy since the agent's start.
 	UnattributedEnergy gpu.Measured[float64]
 }
 
-// methodOf names the method for a device on which so many slots are reserved or
-// at work.
+// methodOf names the method for a device on which so many slots are reserved or at work.
 func methodOf(d Device, slots int, outsiders, mps, source bool) Method {
 	switch {
 	case !source:

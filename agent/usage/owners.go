@@ -23,6 +23,9 @@ type owners struct {
 	runs map[SlotKey]bool
 	// entries are what each device listed when it was last read, by PID.
 	entries map[Device]map[int]listed
+	// earlier is each GPU's last reading with processes, here is the last look at all processes of the node.
+	earlier map[gpu.UUID]lastRead
+	here    look
 	// running are those that were read from /proc already.
 	running *process.Running
 	proc    process.FS
@@ -42,7 +45,7 @@ type owned struct {
 // for as long as another one has the files open by which it computed: a child, for example. The PID may be of a third
 // process then, which began later than the entry.
 type listed struct {
-	// since is the time of the first reading, in ticks since boot.
+	// since is when its process had begun, in ticks since boot.
 	since uint64
 	// slot is that of its process; zero where it had none, or none was found before its end.
 	slot SlotKey
@@ -50,9 +53,21 @@ type listed struct {
 	ended bool
 }
 
+// look is which PIDs processes had until a time.
+type look struct {
+	end  time.Time
+	pids []int // ascending
+}
+
+// lastRead is when a GPU was read, in ticks since boot, and which PIDs processes had before.
+type lastRead struct {
+	at   uint64
+	pids []int
+}
+
 func newOwners(site Site, proc process.FS) owners {
 	o := owners{site: site, known: map[process.ID]owned{}, running: process.NewRunning(proc), proc: proc,
-		entries: map[Device]map[int]listed{}}
+		entries: map[Device]map[int]listed{}, earlier: map[gpu.UUID]lastRead{}}
 	o.questions = deep.NewQuestions(o.find)
 	return o
 }
@@ -81,6 +96,14 @@ func (o *owners) of(readings []gpu.Reading, wait time.Duration) map[Device]gpu.M
 	for d, list := range found {
 		found[d] = o.settled(d, list, latest[d.GPU])
 	}
+	for i := range readings {
+		if r := &readings[i]; r.Processes.Known && o.here.end.Before(r.At) {
+			o.earlier[r.GPU] = lastRead{latest[r.GPU], o.here.pids}
+		}
+	}
+	if pids, err := o.proc.PIDs(); err == nil {
+		o.here = look{time.Now(), pids}
+	}
 	maps.DeleteFunc(o.entries, func(d Device, _ map[int]listed) bool {
 		_, read := latest[d.GPU]
 		_, listed := found[d]
@@ -98,10 +121,7 @@ func (o *owners) list(
 	}
 	out := make([]Process, len(list.Value))
 	for i, p := range list.Value {
-		e, had := o.entries[d][p.PID]
-		if !had {
-			e.since = latest
-		}
+		e := o.entry(d, p.PID, latest)
 		id, ok := o.running.Now(p.PID)
 		if !ok || id.Started > e.since || id.Started == 0 && e.ended {
 			out[i] = Process{DeviceProcess: p, Owner: OwnerEnded, Stays: e.ended}
@@ -121,6 +141,21 @@ func (o *owners) list(
 		out[i].Owner, out[i].Slot = of.owner, of.slot
 	}
 	return gpu.Known(out)
+}
+
+// entry is that of a PID on a device. A process that a GPU lists for the first time began before this reading. If its
+// PID was a process's before the last reading, it began before that one: the process that has the PID now may be
+// another.
+func (o *owners) entry(d Device, pid int, latest uint64) listed {
+	e, had := o.entries[d][pid]
+	if had {
+		return e
+	}
+	before := o.earlier[d.GPU]
+	if _, there := slices.BinarySearch(before.pids, pid); there {
+		return listed{since: before.at}
+	}
+	return listed{since: latest}
 }
 
 // holds says whether a slot has its job still.
@@ -173,17 +208,14 @@ func (o *owners) settled(d Device, list gpu.Measured[[]Process], latest uint64) 
 	if !list.Known {
 		return list
 	}
-	was, now := o.entries[d], make(map[int]listed, len(list.Value))
+	now := make(map[int]listed, len(list.Value))
 	for i := range list.Value {
 		p := &list.Value[i]
 		if p.Owner == OwnerUnknown || p.Owner == OwnerNone {
 			of := o.round[process.ID{PID: p.PID, Started: p.Started}]
 			p.Owner, p.Slot = of.owner, of.slot
 		}
-		e, had := was[p.PID]
-		if !had {
-			e.since = latest
-		}
+		e := o.entry(d, p.PID, latest)
 		e.slot, e.ended = p.Slot, p.Owner == OwnerEnded
 		now[p.PID] = e
 	}

@@ -338,6 +338,44 @@ func TestListedAfterItsEnd(t *testing.T) {
 	}
 }
 
+// TestPIDThatWasAnothers: a process ends before the first reading that lists it, and another one gets its PID. One that
+// began before, or whose PID no process had, is what the PID says.
+func TestPIDThatWasAnothers(t *testing.T) {
+	n := newNode(t)
+	n.process(t, 100, 1)
+	n.process(t, 200, 1)
+	n.slots[100], n.slots[200], n.slots[300] = slot1, slot1, slot1
+	s := n.sampler()
+	look := func(all ...gpu.DeviceProcess) []Process {
+		n.readings = []gpu.Reading{reads(gpuA, all...)}
+		n.readings[0].At = time.Now()
+		d, _ := n.round(t, s).Device(wholeA)
+		return d.Processes.Value
+	}
+	look()
+	time.Sleep(2 * time.Second / process.TicksPerSecond) // a process began at a tick, and the next one at another
+	look()
+	now, err := process.TicksAt(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.end(t, 100)
+	n.process(t, 100, now+1)
+	n.process(t, 300, now+1)
+	time.Sleep(4 * time.Second / process.TicksPerSecond)
+	for i := range 3 {
+		got := look(on(100, gib), on(200, gib), on(300, gib))
+		if p := got[0]; p.Owner != OwnerEnded || p.OfSlot() || p.Unclear() != (i > 0) {
+			t.Errorf("reading %d: a PID of a process that ended: %+v", i, p)
+		}
+		for _, p := range got[1:] {
+			if p.Owner != OwnerSlot {
+				t.Errorf("reading %d: %+v", i, p)
+			}
+		}
+	}
+}
+
 // TestOwnerOfWhatIsNotAnswered: a process that the kernel does not answer (process.ErrHeld) is asked for by its PID, in
 // each round: the next one may have the same PID.
 func TestOwnerOfWhatIsNotAnswered(t *testing.T) {

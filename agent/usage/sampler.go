@@ -16,11 +16,9 @@ import (
 type Options struct {
 	Source Source
 	Site   Site
-	// DCGM is the site's own dcgm-exporter, for GPUs that do not tell their
-	// activity; nil if there is none.
+	// DCGM is the site's own dcgm-exporter, for GPUs that do not tell their activity; nil if there is none.
 	DCGM ActivitySource
-	// Interval is the time between two rounds; data older than three of them is
-	// dropped.
+	// Interval is the time between two rounds; data older than three of them is dropped.
 	Interval time.Duration
 	// Proc is where proc(5) is mounted; empty means /proc.
 	Proc string
@@ -28,8 +26,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Sampler owns the readings of the GPUs: one loop asks, everybody else reads
-// its last snapshot.
+// Sampler owns the readings of the GPUs: one loop asks, everybody else reads its last snapshot.
 type Sampler struct {
 	options Options
 	last    atomic.Pointer[Snapshot]

@@ -15,11 +15,9 @@ type tracker struct {
 	at time.Time
 	// sightings are the processes that were on the device since then.
 	sightings map[process.ID]sighting
-	// restless are slots that lately had a process too short-lived to be sure
-	// that all of them are seen.
+	// restless are slots that lately had a process too short-lived to be sure that all of them are seen.
 	restless map[SlotKey]time.Time
-	// changed are slots whose processes came or went lately; the zero key
-	// stands for the outsiders.
+	// changed are slots whose processes came or went lately; the zero key stands for the outsiders.
 	changed map[SlotKey]time.Time
 	// measured: the activity was known before, so kernel time is no substitute.
 	measured bool
@@ -45,9 +43,8 @@ type share struct {
 	likely map[SlotKey]Range
 	// guess is each slot's part of the work done, without activity.
 	guess map[SlotKey]Range
-	// idle are the slots without a process; quiet says that the device did nothing
-	// for the others either. dram is the use of the memory's bandwidth if one slot
-	// had the device to itself.
+	// idle are the slots without a process; quiet says that the device did nothing for the others either. dram is the use
+	// of the memory's bandwidth if one slot had the device to itself.
 	idle  []SlotKey
 	quiet bool
 	dram  gpu.Measured[float64]
@@ -80,11 +77,9 @@ type sighting struct {
 }
 
 const (
-	// shortLife is the life of a process that may have been missed: several
-	// rounds at the usual intervals.
+	// shortLife is the life of a process that may have been missed: several rounds at the usual intervals.
 	shortLife = 10 * time.Second
-	// restlessFor is how long a slot with short-lived processes counts as having
-	// more of them than is seen.
+	// restlessFor is how long a slot with short-lived processes counts as having more of them than is seen.
 	restlessFor = time.Minute
 	// lag is how old the values of a dcgm-exporter may be: it collects every
 	// 30 s unless told otherwise, and is itself read at the sampling interval.
@@ -152,9 +147,8 @@ type sharers struct {
 	anybody bool
 }
 
-// sharersOf gathers the slots that have a reservation or had a process on the device.
-// A slot without a process is no part, unless it is restless. Where the
-// activity is of some time ago, so are those who caused it.
+// sharersOf gathers the slots that have a reservation or had a process on the device. A slot without a process is no
+// part, unless it is restless. Where the activity is of some time ago, so are those who caused it.
 func (t *tracker) sharersOf(
 	reservations []Reservation, samples gpu.Measured[[]gpu.ProcessSample], lagged bool,
 ) sharers {
@@ -208,8 +202,7 @@ func (t *tracker) countClients(clients map[SlotKey]int, out *sharers) (alone Par
 	return alone
 }
 
-// late adds to the clients' slots those that were there lately, and outsiders
-// if there were any.
+// late adds to the clients' slots those that were there lately, and outsiders if there were any.
 func (t *tracker) late(clients map[SlotKey]int, outsiders bool, limit float64) (bool, float64) {
 	for k := range t.changed {
 		if k == (SlotKey{}) {
@@ -221,8 +214,7 @@ func (t *tracker) late(clients map[SlotKey]int, outsiders bool, limit float64) (
 	return outsiders, limit
 }
 
-// partOf is the part of a slot with so many clients. Without a booking no cap
-// is known.
+// partOf is the part of a slot with so many clients. Without a booking no cap is known.
 func partOf(b Reservation, clients int, restless bool) Part {
 	each := 1.0
 	if b.MPS && b.Cap > 0 && b.Cap < 1 {

@@ -13,17 +13,15 @@ const (
 	UnlistedBaseline gpu.MiB = 26
 	// UnlistedTolerance is how much more than the baseline is none of a device's own state.
 	UnlistedTolerance gpu.MiB = 64
-	// unlistedReadings is how many readings in a row have to show it: NVML reports the use
-	// of the device and its processes one after the other, and a process may allocate
-	// between the two.
+	// unlistedReadings is how many readings in a row have to show it: NVML reports the use of the device and its processes
+	// one after the other, and a process may allocate between the two.
 	unlistedReadings = 3
 )
 
 // unlisted follows that of one device.
 type unlisted struct {
 	last []gpu.Bytes
-	// idle is what was unlisted when no process but MPS servers was last listed: it is of
-	// no job.
+	// idle is what was unlisted when no process but MPS servers was last listed: it is of no job.
 	idle gpu.Bytes
 	// before is what was unlisted at the last reading; kept is Sampler.Kept of it.
 	before gpu.Measured[gpu.Bytes]
@@ -61,11 +59,10 @@ func Unlisted(now gpu.Measured[gpu.Bytes]) bool {
 	return now.Known && now.Value > gpu.Bytes(UnlistedTolerance.Bytes())
 }
 
-// unlistedOf is the use of a device less what its processes hold and the baseline, and the
-// number of its processes that are no MPS servers. The reserve of the driver is no use.
-// Unknown where the driver does not report one of them. MIG devices have numbers of their
-// own. MIG devices of one GPU instance report the memory of all of them each, and a GPU in
-// MIG mode lists the processes of its devices to root alone.
+// unlistedOf is the use of a device less what its processes hold and the baseline, and the number of its processes that
+// are no MPS servers. The reserve of the driver is no use. Unknown where the driver does not report one of them. MIG
+// devices have numbers of their own. MIG devices of one GPU instance report the memory of all of them each, and a GPU
+// in MIG mode lists the processes of its devices to root alone.
 func unlistedOf(r reading) (out gpu.Measured[gpu.Bytes], clients int) {
 	if !r.Memory.Known || !r.Memory.Value.Reserved.Known || !r.processes.Known || r.MIGEnabled || r.part {
 		return out, 0

@@ -1,8 +1,7 @@
-// Package usage tells what each slot does on the GPUs: its memory, its share of
-// the multiprocessors' time and of the energy, and how well each is known. It
-// owns the sampling loop, the mathematics of attribution and the slot of a
-// process; it does not know HTCondor's ads, publishes nothing and acts on
-// nothing. Start at Sampler and Snapshot; the mathematics is in Attribute.
+// Package usage tells what each slot does on the GPUs: its memory, its share of the multiprocessors' time and of the
+// energy, and how well each is known. It owns the sampling loop, the mathematics of attribution and the slot of a
+// process; it does not know HTCondor's ads, publishes nothing and acts on nothing. Start at Sampler and Snapshot; the
+// mathematics is in Attribute.
 package usage
 
 import (
@@ -36,14 +35,12 @@ type Device struct {
 type Reservation struct {
 	Slot   SlotKey
 	Device Device
-	// Share is the part of the device that the slot was given, 0 to 1. The idle
-	// power is divided by it.
+	// Share is the part of the device that the slot was given, 0 to 1. The idle power is divided by it.
 	Share float64
 	// MPS says that the slot's clients go through a control daemon.
 	MPS bool
-	// Cap is the largest part of the device's multiprocessors that one client
-	// can have, rounded up to what the hardware grants; 1 where none is
-	// enforced that the job cannot change.
+	// Cap is the largest part of the device's multiprocessors that one client can have, rounded up to what the hardware
+	// grants; 1 where none is enforced that the job cannot change.
 	Cap float64
 }
 
@@ -173,8 +170,7 @@ type DeviceUsage struct {
 	// GPU; Contended says that jobs which share it slow each other down there.
 	MemoryBusy gpu.Measured[float64]
 	Contended  bool
-	// BoundsExceeded counts the intervals with more activity than the caps of
-	// the slots allow: a cap is not enforced.
+	// BoundsExceeded counts the intervals with more activity than the caps of the slots allow: a cap is not enforced.
 	BoundsExceeded uint64
 }
 
