@@ -1,8 +1,8 @@
 // Package node boots a worker node for tests: real systemd as PID 1, real HTCondor 25 as a one-machine pool,
 // in namespaces of its own with only a loopback network.
 //
-// It owns the image (image.sh), the boot (boot.sh, Boot), commands inside (Exec, Run, RunAs, WriteFile,
-// ReadFile) and the few HTCondor calls that every test needs (StartCondor, Submit, WaitSlots, JobLog). It knows
+// It owns the image (image.sh), the boot (boot.sh, Boot), commands and files inside (Exec, Run, RunAs, WriteFile,
+// ReadFile, Hold) and the few HTCondor calls that every test needs (StartCondor, Submit, WaitSlots, JobLog). It knows
 // nothing of gpuslot: what a test installs comes through Options.Files, Options.Binds and Run.
 //
 // A node lives no longer than the process that booted it. The launcher has the parent-death signal of its

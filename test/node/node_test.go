@@ -148,6 +148,34 @@ func TestExec(t *testing.T) {
 			t.Errorf("still there: %s", left)
 		}
 	})
+	t.Run("who reads a held file waits for its release", func(t *testing.T) {
+		release, err := n.Hold(ctx, "/run/x/hold")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := n.RunAs(ctx, "alice", "sh", "-c", "touch /tmp/begun; exec cat /run/x/hold")
+			ended <- err
+		}()
+		if err := n.Wait(ctx, "the reader", func() bool {
+			_, err := n.Run(ctx, "test", "-e", "/tmp/begun")
+			return err == nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			t.Errorf("it did not wait: %v", err)
+		case <-time.After(time.Second):
+		}
+		if err := errors.Join(release(), <-ended, release()); err != nil {
+			t.Error(err)
+		}
+		if _, err := n.Run(ctx, "test", "-e", "/run/x/hold"); err == nil {
+			t.Error("it is still there")
+		}
+	})
 	t.Run("write and read", func(t *testing.T) {
 		want := node.File{Data: "line\n\x00binary", Owner: "bob", Mode: 0o640}
 		if err := n.WriteFile(ctx, "/var/lib/x/y", want); err != nil {
