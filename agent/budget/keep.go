@@ -232,7 +232,7 @@ func (c *Limits) keep(ctx context.Context, has bool) {
 		if !seen {
 			continue // it soon counts as no limit
 		}
-		if s.off != "" {
+		if s.exists && s.off != "" {
 			_ = c.switchedOff(l, s.off) // logged
 		}
 		switch l.care(s.there(), c.processes.Runs(l.Starter.ID), budget) {
@@ -439,6 +439,9 @@ func (c *Limits) repair(ctx context.Context, l limit) (given gpu.Bytes, from str
 		return 0, "", err
 	}
 	defer c.turn.release()
+	if now, known := c.of(l.key()); !known || now.cgroup() != l.cgroup() {
+		return 0, "", nil // meanwhile it was repaired, and the job may have another one
+	}
 	if s.exists { // and what it may have got since counts above, too
 		call, cancel := context.WithTimeout(ctx, limitTimeout)
 		defer cancel()

@@ -170,10 +170,13 @@ func (c *Limits) enter(l limit) error {
 	return c.write()
 }
 
-// forget drops a limit of which nothing is left.
+// forget drops a limit of which nothing is left. One that the job has got since, in another cgroup, stays.
 func (c *Limits) forget(l limit) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if now, known := c.by[l.key()]; known && now.cgroup() != l.cgroup() {
+		return nil
+	}
 	delete(c.by, l.key())
 	delete(c.stuck, l.key())
 	c.loose.setOutside(l.key(), false)

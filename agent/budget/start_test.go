@@ -157,3 +157,25 @@ func TestStartAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestOldLimitIsNotTheNewOne: a round that looked at a job's first cgroup leaves the limit of its second one alone.
+func TestOldLimitIsNotTheNewOne(t *testing.T) {
+	c := newNode(t)
+	st := c.job(100, "slot1_1", 4096)
+	j, leaf := c.table.HeldBy(st)[0], proctree.CgroupOf(st.Slot)
+	if _, err := c.Start(t.Context(), j, leaf); err != nil {
+		t.Fatal(err)
+	}
+	old := c.all()[0]
+	c.gone(st)
+	c.process(st)
+	if _, err := c.Start(t.Context(), j, leaf); err != nil {
+		t.Fatal(err)
+	}
+	c.repairLimit(t.Context(), old)
+	if err := c.forget(old); err != nil || !c.Has(st, uuid(0)) {
+		t.Errorf("its limit is forgotten: %v", err)
+	}
+	c.limits(c.leaf(st), "soft 4096 hard 4096")
+	c.limits(c.htcondor(), "soft 4096 hard max")
+}

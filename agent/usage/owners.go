@@ -23,8 +23,8 @@ type owners struct {
 	runs map[SlotKey]bool
 	// entries are what each device listed when it was last read, by PID.
 	entries map[Device]map[int]listed
-	// earlier is each GPU's last reading with processes, here is the last look at all processes of the node.
-	earlier map[gpu.UUID]lastRead
+	// earlier is the last reading of each device, here is the last look at all processes of the node.
+	earlier map[Device]lastRead
 	here    look
 	// running are those that were read from /proc already.
 	running *process.Running
@@ -53,13 +53,16 @@ type listed struct {
 	ended bool
 }
 
-// look is which PIDs processes had until a time.
+// recent is how long a reading says of a PID that it was another process's, in ticks. Later it may be so by chance.
+const recent = 10 * process.TicksPerSecond
+
+// look is which PIDs processes had until a time, in ticks since boot.
 type look struct {
-	end  time.Time
+	end  uint64
 	pids []int // ascending
 }
 
-// lastRead is when a GPU was read, in ticks since boot, and which PIDs processes had before.
+// lastRead is when a device was read, in ticks since boot, and which PIDs processes had before.
 type lastRead struct {
 	at   uint64
 	pids []int
@@ -67,7 +70,7 @@ type lastRead struct {
 
 func newOwners(site Site, proc process.FS) owners {
 	o := owners{site: site, known: map[process.ID]owned{}, running: process.NewRunning(proc), proc: proc,
-		entries: map[Device]map[int]listed{}, earlier: map[gpu.UUID]lastRead{}}
+		entries: map[Device]map[int]listed{}, earlier: map[Device]lastRead{}}
 	o.questions = deep.NewQuestions(o.find)
 	return o
 }
@@ -95,20 +98,22 @@ func (o *owners) of(readings []gpu.Reading, wait time.Duration) map[Device]gpu.M
 	maps.Copy(o.round, o.questions.Ask(questions)(time.Now().Add(wait)))
 	for d, list := range found {
 		found[d] = o.settled(d, list, latest[d.GPU])
-	}
-	for i := range readings {
-		if r := &readings[i]; r.Processes.Known && o.here.end.Before(r.At) {
-			o.earlier[r.GPU] = lastRead{latest[r.GPU], o.here.pids}
+		if before := o.here; list.Known && before.end < latest[d.GPU] {
+			o.earlier[d] = lastRead{latest[d.GPU], before.pids}
 		}
 	}
-	if pids, err := o.proc.PIDs(); err == nil {
-		o.here = look{time.Now(), pids}
+	pids, err := o.proc.PIDs()
+	end, no := process.TicksAt(time.Now())
+	if err == nil && no == nil {
+		o.here = look{end, pids}
 	}
-	maps.DeleteFunc(o.entries, func(d Device, _ map[int]listed) bool {
+	for d := range o.entries {
 		_, read := latest[d.GPU]
-		_, listed := found[d]
-		return read && !listed // a MIG device that is gone
-	})
+		if _, listed := found[d]; read && !listed { // a MIG device that is gone
+			delete(o.entries, d)
+			delete(o.earlier, d)
+		}
+	}
 	return found
 }
 
@@ -151,8 +156,8 @@ func (o *owners) entry(d Device, pid int, latest uint64) listed {
 	if had {
 		return e
 	}
-	before := o.earlier[d.GPU]
-	if _, there := slices.BinarySearch(before.pids, pid); there {
+	before := o.earlier[d]
+	if _, there := slices.BinarySearch(before.pids, pid); there && latest-before.at < recent {
 		return listed{since: before.at}
 	}
 	return listed{since: latest}
