@@ -100,8 +100,8 @@ func (s *Daemons) have(ctx context.Context, w Wanted) Result {
 	return r
 }
 
-// start has the runner start a daemon and waits until it holds its lock. A job that was admitted to the pipe directory
-// may have taken the lock, or may take it first: then the directory is made new, where nobody has a file open.
+// start has the runner start a daemon and waits until it holds its lock. An admitted job may
+// take the lock first. Then gpuslotd makes a new directory, in which nobody has a file open.
 func (s *Daemons) start(ctx context.Context, d *Daemon) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

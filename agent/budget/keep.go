@@ -24,14 +24,12 @@ type Conditions struct {
 	Shared func(u gpu.UUID) bool
 	// Supervised: jobs start through supervisors, which pass controllers on. Otherwise nothing does.
 	Supervised bool
-	// Every is the pause between two rounds. At most a quarter of the time for which a
-	// limit counts as there is taken.
+	// Every is the pause between two rounds. At most a quarter of the time for which a limit counts as there is taken.
 	Every time.Duration
 }
 
-// Run keeps the limits of jobs until the context ends, and limits those that have none:
-// jobs without a supervisor, which asks before the job's program runs. It is a loop of its
-// own: a driver that hangs must not stop health checks.
+// Run keeps the limits of jobs until the context ends, and limits those that have none: jobs without a supervisor,
+// which asks before the job's program runs. It is a loop of its own: a driver that hangs must not stop health checks.
 func (c *Limits) Run(ctx context.Context, now func() Conditions) {
 	if c.driver == nil {
 		return
@@ -94,9 +92,8 @@ var errChanged = errors.New("the job's account changed the cgroup that HTCondor 
 // errHidden: somebody makes and removes cgroups in the job's slice without end.
 var errHidden = errors.New("the job's account keeps gpuslotd from seeing the job's cgroup")
 
-// Take limits one job, whose cgroup is named by its path below the mount. It returns once the
-// limit was read back. What goes wrong is in the log and the warnings, too, and the next round
-// tries again.
+// Take limits one job, whose cgroup is named by its path below the mount. It returns once the limit was read back. What
+// goes wrong is in the log and the warnings, too, and the next round tries again.
 func (c *Limits) Take(ctx context.Context, j jobs.Job, leaf string) error {
 	return c.take(ctx, j, leaf, deep.Again[found])
 }
@@ -209,8 +206,7 @@ func (c *Limits) failed(l limit, err error) error {
 	return err
 }
 
-// keep looks after the limits that were set. Without has the driver is another one, which
-// knows of none.
+// keep looks after the limits that were set. Without has the driver is another one, which knows of none.
 func (c *Limits) keep(ctx context.Context, has bool) {
 	budgets := map[jobs.Key]gpu.MiB{}
 	for _, j := range c.jobs.Running() {
@@ -270,8 +266,7 @@ func (c *Limits) renew(ctx context.Context, l limit, budget gpu.MiB) {
 	c.complain(l.GPU, "")
 }
 
-// check reads a limit back, with its use, and sets it again if somebody else
-// changed it.
+// check reads a limit back, with its use, and sets it again if somebody else changed it.
 func (c *Limits) check(ctx context.Context, l limit) {
 	l, got, err := c.look(ctx, l)
 	switch {
@@ -370,8 +365,7 @@ func (c *Limits) set(ctx context.Context, l limit, now time.Time) (gpu.MemoryLim
 	return got, errors.Join(err, c.enter(l))
 }
 
-// undo enters what was before a call that came to nothing. A call that did not
-// return in time may yet take effect.
+// undo enters what was before a call that came to nothing. A call that did not return in time may yet take effect.
 func (c *Limits) undo(l, before limit, known, late bool) error {
 	switch {
 	case late:
@@ -400,8 +394,7 @@ func (c *Limits) clear(ctx context.Context, l limit) error {
 	return c.forget(l)
 }
 
-// look reads the limits of a reservation as it is entered now, and not while they
-// are being changed.
+// look reads the limits of a reservation as it is entered now, and not while they are being changed.
 func (c *Limits) look(ctx context.Context, l limit) (limit, gpu.MemoryLimits, error) {
 	if err := c.turn.take(ctx); err != nil {
 		return l, gpu.MemoryLimits{}, err
@@ -425,10 +418,9 @@ func (c *Limits) limits(ctx context.Context, u gpu.UUID, cgroup string) (gpu.Mem
 }
 
 // repair lowers the soft limit of the lowest cgroup that is left above a job's, which is gone or has lost its limit;
-// the driver lowers those above that by as much. "If the leaf cgroup is deleted
-// directly, … each ancestor keeps its leaf's contribution" (NVIDIA's MPS
-// documentation, release 615, "MPS v3 Memory Partitioning"). The back-end misc
-// has no hierarchy, so there is nothing to give back.
+// the driver lowers those above that by as much. "If the leaf cgroup is deleted directly, … each ancestor keeps its
+// leaf's contribution" (NVIDIA's MPS documentation, release 615, "MPS v3 Memory Partitioning"). The back-end misc has
+// no hierarchy, so there is nothing to give back.
 func (c *Limits) repair(ctx context.Context, l limit) (given gpu.Bytes, from string, err error) {
 	s, seen := l.see()
 	if !seen {

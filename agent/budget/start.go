@@ -48,7 +48,7 @@ func (c *Limits) Start(ctx context.Context, j jobs.Job, leaf string) (reserved b
 	defer cancel()
 	err = c.starts.once(ctx, key, stands, func() error {
 		if !stands() {
-			return begin(ctx, c, j, leaf)
+			return takeAgain(ctx, c, j, leaf)
 		}
 		if c.EnforcedBy(j, "", time.Now()) != "" {
 			return nil
@@ -69,8 +69,8 @@ func stands(c *Limits, key jobs.Key, leaf string) bool {
 	return seen && s.exists
 }
 
-// begin limits a job's cgroup after what an earlier one of the job left.
-func begin(ctx context.Context, c *Limits, j jobs.Job, leaf string) error {
+// takeAgain limits a job's cgroup after what an earlier one of the job left.
+func takeAgain(ctx context.Context, c *Limits, j jobs.Job, leaf string) error {
 	if l, known := c.of(jobs.KeyOf(j.Starter, j.GPU)); known {
 		if _, _, err := c.repair(ctx, l); err != nil {
 			return err

@@ -3,10 +3,12 @@ package budget
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/jobs"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -178,4 +180,81 @@ func TestOldLimitIsNotTheNewOne(t *testing.T) {
 	}
 	c.limits(c.leaf(st), "soft 4096 hard 4096")
 	c.limits(c.htcondor(), "soft 4096 hard max")
+}
+
+// TestSlowLookAtItsStart: a slow look before the supervisor passed on the controller blames no job for that.
+func TestSlowLookAtItsStart(t *testing.T) {
+	c := newNode(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.passes(st, "dmem", "")
+	leaf := proctree.CgroupOf(st.Slot)
+	c.round() // a round comes before its turn
+	c.limits(filepath.Dir(c.leaf(st)), "soft 0 hard 4096")
+	lookFor(func(key string, find func() found) deep.Looking[found] {
+		return deep.Begin(key, func() found {
+			defer time.Sleep(100 * time.Millisecond) // it is kept for a second
+			return find()
+		})
+	}, c.root, leaf).Within(time.Minute)
+	c.passes(st, "dmem", "dmem")
+	if err := c.Take(t.Context(), c.table.HeldBy(st)[0], leaf); err != nil || c.off(st) {
+		t.Errorf("it has no limit, or is blamed: %v", err)
+	}
+	c.limits(c.leaf(st), "soft 4096 hard 4096")
+}
+
+// TestLookUnderWayAtItsStart: a look that is under way at the supervisor's turn blames no job either.
+func TestLookUnderWayAtItsStart(t *testing.T) {
+	c := newNode(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.passes(st, "dmem", "")
+	leaf, seen, goOn := proctree.CgroupOf(st.Slot), make(chan struct{}), make(chan struct{})
+	lookFor(func(key string, find func() found) deep.Looking[found] {
+		return deep.Begin(key, func() found {
+			defer func() { close(seen); <-goOn }()
+			return find()
+		})
+	}, c.root, leaf)
+	<-seen
+	c.passes(st, "dmem", "dmem")
+	time.AfterFunc(10*time.Millisecond, func() { close(goOn) })
+	if err := c.Take(t.Context(), c.table.HeldBy(st)[0], leaf); err != nil || c.off(st) {
+		t.Errorf("it has no limit, or is blamed: %v", err)
+	}
+}
+
+// waits is a context that shows when somebody waits for its end.
+type waits struct {
+	context.Context
+	begun chan struct{}
+	once  sync.Once
+}
+
+func (w *waits) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.begun) })
+	return w.Context.Done()
+}
+
+// A round that saw the cgroup before the supervisor's turn may wait while the supervisor gets the limit.
+func TestRoundWaitsAtItsStart(t *testing.T) {
+	c := newNode(t)
+	st := c.job(100, "slot1_1", 4096)
+	c.passes(st, "dmem", "")
+	leaf, job := proctree.CgroupOf(st.Slot), c.table.HeldBy(st)[0]
+	if err := c.turn.take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w, done := &waits{Context: t.Context(), begun: make(chan struct{})}, make(chan error)
+	go func() { done <- c.take(w, job, leaf, deep.Begin[found]) }()
+	<-w.begun
+	c.passes(st, "dmem", "dmem")
+	l, err := find(c.Limits, job, leaf, deep.Again[found])
+	if err == nil {
+		err = c.enter(l)
+	}
+	c.turn.release()
+	if err = errors.Join(err, <-done); err != nil || c.off(st) {
+		t.Errorf("it has no limit, or is blamed: %v", err)
+	}
+	c.limits(c.leaf(st), "soft 4096 hard 4096")
 }

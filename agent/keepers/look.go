@@ -16,8 +16,8 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// Finder finds who has the node of the driver's memory manager open. VRAM stays in use as long as its owner's open
-// file does, also after the owner's end, and NVML lists nobody for it then (seen with driver 580 on an H200).
+// Finder finds who has the node of the driver's memory manager open. VRAM stays in use while anybody has its
+// owner's file open. After the owner's end NVML lists nobody for it (seen with driver 580 on an H200).
 type Finder struct {
 	starter.Node
 	// Memory is that node, /dev/nvidia-uvm where empty. Outside of jobs /dev/nvidia-uvm-tools counts, too: its file can

@@ -39,7 +39,7 @@ func (n *Node) exists(name string) bool {
 	return true
 }
 
-// folder opens a directory inside, which is made if it is not there, by a path below /proc that is good while it is open.
+// folder opens a directory inside, and makes it if it is not there. The path outside is good while it is open.
 func (n *Node) folder(ctx context.Context, name string) (dir *os.File, outside string, err error) {
 	if dir, err = n.open(name, unix.O_PATH|unix.O_DIRECTORY); errors.Is(err, fs.ErrNotExist) {
 		if _, err = n.Run(ctx, "mkdir", "-p", name); err == nil {
@@ -134,7 +134,7 @@ func (n *Node) Hold(ctx context.Context, name string) (release func() error, err
 		return nil, err
 	}
 	return func() error {
-		// First the name, so that nobody waits for a writer who has left.
+		// Remove the name first: who opens a file without a writer waits without end.
 		dir, outside, err := n.folder(ctx, filepath.Dir(name))
 		if err != nil {
 			return err

@@ -55,12 +55,14 @@ func TestPlacement(t *testing.T) {
 	}
 	st.Say("20 GB jobs in a stream of 4 GB jobs started after %s (T = %s, the small ones run for %d s at most)",
 		waits, largeAfter, smallSeconds)
-	out, err := st.Run(ctx, "condor_status", "-constraint", `SlotType == "Dynamic" && VRAM == 4096`, "-limit", "1", "-af", "SlotWeight", "Cpus", "GPUSlotCpusPerMiB")
+	out, err := st.Run(ctx, "condor_status", "-constraint", `SlotType == "Dynamic" && VRAM == 4096`,
+		"-limit", "1", "-af", "SlotWeight", "Cpus", "GPUSlotCpusPerMiB")
 	must(t, err)
 	var weight, cpus, per float64
 	_, err = fmt.Sscan(out.Stdout, &weight, &cpus, &per)
 	must(t, err)
-	st.Check(weight == max(cpus, 4096*per), "a slot of %g CPUs and 4096 MiB weighs %g, the larger of its CPUs and %g", cpus, weight, 4096*per)
+	st.Check(weight == max(cpus, 4096*per),
+		"a slot of %g CPUs and 4096 MiB weighs %g, the larger of its CPUs and %g", cpus, weight, 4096*per)
 	must(t, st.remove(ctx, stream))
 	done(t, st)
 }
