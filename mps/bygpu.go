@@ -66,7 +66,7 @@ func (d *Daemons) ShutdownServer(ctx context.Context, u gpu.UUID, server int) er
 	if err != nil {
 		return err
 	}
-	return one.ShutdownServer(ctx, server, false)
+	return one.ShutdownServer(ctx, server)
 }
 
 // Partitions lists a GPU's static SM partitions.

@@ -51,7 +51,7 @@ func TestServers(t *testing.T) {
 func TestServerComesAndGoes(t *testing.T) {
 	onServed(t, func(s *served) {
 		first := s.server()
-		if err := s.daemon.ShutdownServer(s.t.Context(), first.PID, false); err != nil {
+		if err := s.daemon.ShutdownServer(s.t.Context(), first.PID); err != nil {
 			s.t.Fatal(err)
 		}
 		eventually(s.t, "the server is gone", func() bool { return len(s.servers()) == 0 })
@@ -61,7 +61,7 @@ func TestServerComesAndGoes(t *testing.T) {
 		if len(next) != 1 || next[0].PID == first.PID || !next[0].Answers() || runs() != 2 {
 			s.t.Errorf("servers %+v in %d runs", next, runs())
 		}
-		wantFault(s.t, s.daemon.ShutdownServer(s.t.Context(), first.PID, true), NoServer)
+		wantFault(s.t, s.daemon.ShutdownServer(s.t.Context(), first.PID), NoServer)
 	})
 }
 

@@ -93,14 +93,9 @@ func (d *Daemon) StartServer(ctx context.Context, uid uint32) error {
 	return d.order(ctx, "start_server -uid "+strconv.FormatUint(uint64(uid), 10), 0)
 }
 
-// ShutdownServer asks a server to end: when its clients have ended, or, by
-// force, now. By force is a SIGINT, which a server may survive.
-func (d *Daemon) ShutdownServer(ctx context.Context, server int, force bool) error {
-	command := "shutdown_server " + strconv.Itoa(server)
-	if force {
-		command += " -f"
-	}
-	return d.order(ctx, command, server)
+// ShutdownServer asks a server to end when its clients have ended.
+func (d *Daemon) ShutdownServer(ctx context.Context, server int) error {
+	return d.order(ctx, "shutdown_server "+strconv.Itoa(server), server)
 }
 
 // order gives a command whose only good answer is none.

@@ -340,9 +340,19 @@ func (b *bench) ask(command string) string {
 	b.t.Helper()
 	c := b.call(0, command+"\n")
 	if c.rc != 0 || c.err != "" {
-		b.t.Fatalf("%s: %+v", command, c)
+		b.t.Fatalf("%s: %+v; the daemon said:\n%s", command, c, b.output())
 	}
 	return bars(c.out)
+}
+
+// force ends a server at once. Of a server that ends before the daemon has
+// answered, the command line of 550 may return 1.
+func (b *bench) force(server int) {
+	b.t.Helper()
+	b.calls++
+	if c := b.callWith(b.leg.control, cliLimit, 0, fmt.Sprintf("shutdown_server %d -f\n", server)); c.out+c.err != "" {
+		b.t.Fatalf("shutdown_server -f: %+v; the daemon said:\n%s", c, b.output())
+	}
 }
 
 func bars(s string) string { return strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "|") }

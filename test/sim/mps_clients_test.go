@@ -351,7 +351,7 @@ func TestForcedShutdownWithClients(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "sim").start()
 		client, line := b.attached(0)
-		b.ask(fmt.Sprintf("shutdown_server %d -f", serverOf(line)))
+		b.force(serverOf(line))
 		b.until("the server goes", func() bool { return b.ask("get_server_list") == "" })
 		if got := client.do("error"); got != "806" {
 			t.Errorf("the client's error: %s, want 806", got)
@@ -406,7 +406,7 @@ func TestLimitsOfLaterClients(t *testing.T) {
 		if _, got := b.attached(0); got != fmt.Sprintf("%d 55.00 0 %d", server, 6<<30) {
 			t.Errorf("after the server's own: %q, want more than the default", got)
 		}
-		b.ask(fmt.Sprintf("shutdown_server %d -f", server))
+		b.force(server)
 		b.until("the server goes", func() bool { return b.ask("get_server_list") == "" })
 		_, got := b.attached(0)
 		if want := fmt.Sprintf("%d 10.00 0 %d", serverOf(got), 1<<30); got != want {

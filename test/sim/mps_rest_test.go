@@ -51,7 +51,7 @@ func TestStrangersServer(t *testing.T) {
 		if got := b.call(1000, "start_server -uid 1000\n"); got != (called{}) {
 			t.Errorf("a stranger's: %+v, want it accepted", got)
 		}
-		b.ask("shutdown_server " + b.ask("get_server_list") + " -f") // SIGINT
+		b.force(first)
 		var second int
 		b.until("the stranger's server starts", func() bool { second = b.theServer(""); return second != first })
 		if got := uidOf(t, second); got != 1000 {

@@ -150,7 +150,7 @@ func TestServerEnds(t *testing.T) {
 		if l.branch > 0 {
 			forced = slices.Insert(forced, 1, "Control D: Force shutting down server S")
 		}
-		got := ends(b, func(pid int) { b.ask(fmt.Sprintf("shutdown_server %d -f", pid)) })
+		got := ends(b, b.force)
 		if diff := cmp.Diff(forced, got); diff != "" {
 			t.Errorf("forced (-want +got):\n%s", diff)
 		}
@@ -163,7 +163,7 @@ func TestForcedStop(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "fake", "FAKE_STUBBORN=1").start()
 		pid := b.server(os.Geteuid(), "")
-		b.ask(fmt.Sprintf("shutdown_server %d -f", pid))
+		b.force(pid)
 		quit, _ := b.inside("quit -t 0\n")
 		b.until("it quits", func() bool { return strings.Contains(b.output(), "quit command issued with timeout of 0") })
 		if c := b.callWith(l.control, cliLimit, 0, "get_server_list\n"); !unserved[c] {
