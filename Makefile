@@ -128,10 +128,11 @@ TALLY := $(abspath $(BIN))/tests
 # lint has all checks of vet. What a test finds on the machine is in no cache, so each runs. Some call make.
 GO_TEST = env -u MAKEFLAGS -u MFLAGS $(TALLY)/tally -into $(TALLY)/$@ $(GO) test -vet=off -count=1
 
-# Nodes wait most of their time, so what computes runs beside them.
+# Nodes wait most of their time, so what computes runs beside them. More at a time
+# ends no sooner on two processors, and asks more of what has a limit of time.
 .PHONY: test
 test: tally ## everything that checks the project; CI runs exactly this
-	@status=0; $(MAKE) --no-print-directory -j4 check-alone test-scenes test-long test-rest || status=$$?; \
+	@status=0; $(MAKE) --no-print-directory -j3 test-scenes check-alone test-nodes || status=$$?; \
 	$(TALLY)/tally -sum $(TALLY)/test-* || status=1; exit $$status
 
 .PHONY: check-alone
@@ -175,37 +176,29 @@ is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 
 # Packages below test/ boot nodes and run by themselves.
 .PHONY: test-unit
-test-unit: | tally-there
-	@$(MAKE) --no-print-directory -j2 test-race test-pure
+test-unit: test-race test-pure
 
 # Some of them wait most of their time. Those that take longest start first.
 .PHONY: test-race
 test-race: | tally-there
-	$(GO_TEST) -race -p 4 -timeout 30m $$($(GO) list ./mps ./cmd/gpuslot ./agent ./agent/layouts ./systemd ./gpu/nvml ./... | grep -v -e /gpuslot/test/ -e '$(is_pure)')
+	$(GO_TEST) -race -p 3 -timeout 30m $$($(GO) list ./mps ./cmd/gpuslot ./agent ./agent/layouts ./systemd ./gpu/nvml ./... | grep -v -e /gpuslot/test/ -e '$(is_pure)')
 
 .PHONY: test-pure
 test-pure: | tally-there
 	$(GO_TEST) -timeout 30m $$($(GO) list ./... | grep '$(is_pure)')
 
 # A node waits for HTCondor much of its time: scenes play on six nodes at once. The
-# other packages run beside them in two lanes of some minutes. Those of the first wait
-# longest, so two of them run at a time.
-LONG := gpu/harness packages pictures
-is_long := /test/\(scenes\|$(subst $(eval ) ,\|,$(strip $(LONG)))\)$$
-
+# other packages run beside them, two at a time; those that take longest start first.
 NODE_TEST = $(GO_TEST) -timeout 60m
 
 .PHONY: test-scenes
 test-scenes: | tally-there fetch
 	$(NODE_TEST) -parallel 6 ./test/scenes
 
-.PHONY: test-long
-test-long: | tally-there fetch
-	$(NODE_TEST) -p 2 -parallel 4 $(LONG:%=./test/%)
-
-.PHONY: test-rest
-test-rest: | tally-there fetch
-	$(NODE_TEST) -p 2 -parallel 4 $$($(GO) list ./test/... | grep -v '$(is_long)')
+.PHONY: test-nodes
+test-nodes: | tally-there fetch
+	$(NODE_TEST) -p 2 -parallel 4 ./test/faults ./test/packages ./test/sim ./test/gpu/harness \
+		$$($(GO) list ./test/... | grep -v /test/scenes$$)
 
 .PHONY: tally-there
 tally-there:
