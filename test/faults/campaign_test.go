@@ -283,7 +283,7 @@ func (c *campaign) table() string {
 	return b.String()
 }
 
-// The campaign that the project must survive: 60 injections of a fixed seed,
+// The campaign that the project must survive: each kind twice, with a fixed seed,
 // and with GPUSLOT_CAMPAIGN=1 500 of a fresh one, a third with each driver.
 func TestCampaign(t *testing.T) {
 	beside(t)
@@ -292,7 +292,7 @@ func TestCampaign(t *testing.T) {
 		t.Fatal(err)
 	}
 	if os.Getenv(longVariable) == "" {
-		runCampaign(t, drivers[seed%uint64(len(drivers))], seed, 60)
+		runCampaign(t, drivers[seed%uint64(len(drivers))], seed, 2*len(injections))
 		return
 	}
 	for i, driver := range drivers {

@@ -53,7 +53,7 @@ var flags = []string{"-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "
 var sanitizers = []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"}
 
 // buildLimit bounds one build: 10 s on two cores is usual.
-const buildLimit = 5 * time.Minute
+const buildLimit = 15 * time.Minute
 
 // Build compiles the simulated node with gcc and returns its directory:
 // lib/libnvidia-ml.so.1 and libcuda.so.1, bin/ with the programs. It lies in a

@@ -90,7 +90,7 @@ func (n *Node) Env() []string { return append(os.Environ(), n.Vars()...) }
 func (n *Node) Lib() string { return n.lib }
 
 // commandLimit bounds one command on the node.
-const commandLimit = time.Minute
+const commandLimit = 3 * time.Minute
 
 // Run runs a command on the node and returns its output (both streams) and its
 // exit code; -1 if it was killed.

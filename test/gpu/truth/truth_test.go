@@ -191,7 +191,7 @@ func TestNoServer(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	trials := slices.DeleteFunc(Trials(), func(t Trial) bool { return !slices.Contains([]string{"T0", "T2", "T18"}, t.ID) })
-	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	ctx, end := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer end()
 	trials[0].Limit = 2 * time.Second
 	became := map[string]Outcome{}
