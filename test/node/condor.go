@@ -38,7 +38,7 @@ func (n *Node) WaitSlots(ctx context.Context, slots int) error {
 }
 
 // Wait asks cond until it says true, ten times a second at first and then less often, because each question costs the
-// node some programs: where answers come late, it waits twice as long as the last one took. It does so for twice
+// node some programs: where answers come late, it waits four times as long as the last one took. It does so for twice
 // Patience at most, unless the context has a deadline. When that ends first, the error says what was waited for and
 // what the node has to say about it.
 func (n *Node) Wait(ctx context.Context, what string, cond func() bool) error {
@@ -55,7 +55,7 @@ func (n *Node) Wait(ctx context.Context, what string, cond func() bool) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w%s%s", what, ctx.Err(), n.queue(), n.diagnosis())
-		case <-time.After(max(pause, min(2*time.Since(asked), 3*time.Second))):
+		case <-time.After(max(pause, min(4*time.Since(asked), 4*time.Second))):
 		}
 	}
 }
