@@ -138,7 +138,7 @@ test: tally ## everything that checks the project; CI runs exactly this
 .PHONY: test-others
 test-others:
 	@status=0; unset MAKEFLAGS MFLAGS; \
-	for part in check test-nodes; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
+	for part in check test-nodes; do $(MAKE) --no-print-directory -k $$part || status=1; done; exit $$status
 
 # What takes long to get, for those that need it later.
 .PHONY: fetch
@@ -169,24 +169,29 @@ lint:
 
 # They start no goroutine and share nothing, which docs/race_test.go checks. The
 # race detector finds nothing there, and makes them 10 to 40 times slower.
-PURE := agent/config agent/here agent/plan agent/record \
-	cmd/gpuslot/advise cmd/gpuslot/advise/paper cmd/gpuslot/bench cmd/gpuslot/doctor cmd/gpuslot/published \
-	cmd/gpuslot/sharing cmd/gpuslot/show cmd/gpuslot/simulate/layouts \
-	condor condor/cgroup condor/classad docs etc/packaging/supply gpu gpu/backoff gpu/devices mig
+PURE := agent/capability agent/config agent/health agent/here agent/hook agent/observe agent/plan \
+	agent/record agent/release agent/rules cmd/gpuslot/advise cmd/gpuslot/advise/paper cmd/gpuslot/bench \
+	cmd/gpuslot/doctor cmd/gpuslot/given cmd/gpuslot/published cmd/gpuslot/sharing cmd/gpuslot/show \
+	cmd/gpuslot/simulate/layouts cmd/gpuslot-condor condor condor/cgroup condor/classad docs etc/packaging/supply \
+	gpu gpu/backoff gpu/devices gpu/foreign mig
 is_pure := /gpuslot/\($(subst $(eval ) ,\|,$(strip $(PURE)))\)$$
 
 # Packages below test/ boot nodes and run by themselves.
 .PHONY: test-unit
 test-unit: test-race test-pure
 
+# The scripts of cmd/gpuslot start it hundreds of times, which costs five times as much with
+# the race detector: test-pure has them.
+SCRIPTS := ^(TestScripts|TestMIGScripts|TestBench)$$
+
 # Some of them wait most of their time. Those that take longest start first.
 .PHONY: test-race
 test-race: | tally-there
-	$(GO_TEST) -race -p 3 -timeout 30m $$($(GO) list ./mps ./cmd/gpuslot ./agent ./agent/layouts ./systemd ./gpu/nvml ./... | grep -v -e /gpuslot/test/ -e '$(is_pure)')
+	$(GO_TEST) -race -p 3 -timeout 30m -skip '$(SCRIPTS)' $$($(GO) list ./mps ./cmd/gpuslot ./agent ./agent/layouts ./systemd ./gpu/nvml ./... | grep -v -e /gpuslot/test/ -e '$(is_pure)')
 
 .PHONY: test-pure
 test-pure: | tally-there
-	$(GO_TEST) -timeout 30m $$($(GO) list ./... | grep '$(is_pure)')
+	$(GO_TEST) -timeout 30m $$($(GO) list ./... | grep '$(is_pure)') ./cmd/gpuslot
 
 # Those that take longest start first.
 NODE_TEST = $(GO_TEST) -timeout 60m
