@@ -101,7 +101,7 @@ func (s *Daemons) have(ctx context.Context, w Wanted) Result {
 }
 
 // start has the runner start a daemon and waits until it holds its lock. An admitted job may
-// take the lock first. Then gpuslotd makes a new directory, in which nobody has a file open.
+// take the lock first. Then gpuslotd makes a new directory: no process has its files open.
 func (s *Daemons) start(ctx context.Context, d *Daemon) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

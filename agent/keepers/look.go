@@ -17,7 +17,7 @@ import (
 )
 
 // Finder finds who has the node of the driver's memory manager open. VRAM stays in use while anybody has its
-// owner's file open. After the owner's end NVML lists nobody for it (seen with driver 580 on an H200).
+// owner's file open. After the owner's end NVML lists no process for it (seen with driver 580 on an H200).
 type Finder struct {
 	starter.Node
 	// Memory is that node, /dev/nvidia-uvm where empty. Outside of jobs /dev/nvidia-uvm-tools counts, too: its file can

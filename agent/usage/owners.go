@@ -98,13 +98,13 @@ func (o *owners) of(readings []gpu.Reading, wait time.Duration) map[Device]gpu.M
 	maps.Copy(o.round, o.questions.Ask(questions)(time.Now().Add(wait)))
 	for d, list := range found {
 		found[d] = o.settled(d, list, latest[d.GPU])
-		if before := o.here; list.Known && before.end < latest[d.GPU] {
-			o.earlier[d] = lastRead{latest[d.GPU], before.pids}
+		if list.Known && o.here.end < latest[d.GPU] {
+			o.earlier[d] = lastRead{latest[d.GPU], o.here.pids}
 		}
 	}
 	pids, err := o.proc.PIDs()
-	end, no := process.TicksAt(time.Now())
-	if err == nil && no == nil {
+	end, errTicks := process.TicksAt(time.Now())
+	if err == nil && errTicks == nil {
 		o.here = look{end, pids}
 	}
 	for d := range o.entries {
