@@ -131,7 +131,7 @@ func (w *watch) untilDone(ctx context.Context) error {
 		for _, g := range s.GPUs {
 			within = w.look(g, asked) && within
 		}
-		if err := errors.Join(w.showStatus(ctx, len(s.GPUs)), w.letGo(s.GPUs)); err != nil {
+		if err := errors.Join(w.showStatus(ctx, len(s.GPUs)), w.letGo(ctx, s.GPUs)); err != nil {
 			return err
 		}
 		out, err := w.Run(ctx, "condor_q", "-all", "-constraint", "JobStatus != 4", "-af", "ProcId")
@@ -165,8 +165,9 @@ func (w *watch) progress(left, gpus int) {
 }
 
 // letGo lets the jobs end once the node is full: all shares of some GPU are taken, and
-// some other has not enough VRAM left for the smallest of the large jobs.
-func (w *watch) letGo(gpus []api.StatusGPU) error {
+// some other has not enough VRAM left for the smallest of the large jobs. The programs of these
+// jobs have started: the agent admits a job a moment before, and each prints when its program began.
+func (w *watch) letGo(ctx context.Context, gpus []api.StatusGPU) error {
 	shares, vram := false, false
 	for _, g := range gpus {
 		left := g.PoolMiB
@@ -178,6 +179,13 @@ func (w *watch) letGo(gpus []api.StatusGPU) error {
 	}
 	if !shares || !vram || w.now <= 3*len(gpus) {
 		return nil
+	}
+	out, err := w.Run(ctx, "sh", "-c", `grep -rls --include=_condor_stdout '^START' "$(condor_config_val EXECUTE)" | wc -l`)
+	if err != nil {
+		return err
+	}
+	if started, err := strconv.Atoi(strings.TrimSpace(out.Stdout)); err != nil || started < w.now {
+		return err
 	}
 	return w.release()
 }

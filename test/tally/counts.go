@@ -13,12 +13,28 @@ import (
 type counts struct {
 	Ran     int
 	Skipped []skip
+	Failed  []failure
 	// Figures are what passed tests logged as t.Logf("figure: …"): numbers with an aim.
 	Figures []string
 }
 
 // skip is a test that was skipped; Why is its own reason.
 type skip struct{ Package, Test, Why string }
+
+// failure is a test that failed and none within it did; Said are the last lines that it logged. Without
+// a test it is a package that did not build or ended before its tests.
+type failure struct {
+	Package, Test string
+	Said          []string
+}
+
+func (f failure) String() string {
+	line := "failed: " + strings.TrimPrefix(f.Package, "github.com/gpuslot/gpuslot/")
+	if f.Test == "" {
+		return line + ", its output is above"
+	}
+	return strings.Join(append([]string{line + " " + f.Test}, f.Said...), "\n    ")
+}
 
 func newCounts() counts { return counts{Skipped: []skip{}} }
 
@@ -30,6 +46,9 @@ var figureLine = regexp.MustCompile(`(?m)^\s*\S+\.go:[0-9]+: figure: (.*)$`)
 func (c *counts) book(e event, text string) {
 	if e.Action != "skip" {
 		c.Ran++
+		if e.Action == "fail" {
+			c.fail(e, text)
+		}
 		for _, m := range figureLine.FindAllStringSubmatch(text, -1) {
 			c.Figures = append(c.Figures, m[1])
 		}
@@ -42,6 +61,30 @@ func (c *counts) book(e event, text string) {
 		}
 	}
 	c.Skipped = append(c.Skipped, s)
+}
+
+// fail books a test that failed, unless one within it did, which ended before.
+func (c *counts) fail(e event, text string) {
+	if slices.ContainsFunc(c.Failed, func(f failure) bool {
+		return f.Package == e.Package && strings.HasPrefix(f.Test, e.Test+"/")
+	}) {
+		return
+	}
+	f := failure{Package: e.Package, Test: e.Test}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); reasonLine.MatchString(line) {
+			f.Said = append(f.Said, shortened(line, 300))
+		}
+	}
+	f.Said = f.Said[max(0, len(f.Said)-5):]
+	c.Failed = append(c.Failed, f)
+}
+
+func shortened(line string, most int) string {
+	if len(line) > most {
+		return line[:most] + "…"
+	}
+	return line
 }
 
 // String is the closing line: "N ran, M skipped: how many for which reason".
@@ -81,13 +124,13 @@ var mayLack = []*regexp.Regexp{
 	regexp.MustCompile(`cgroup v2`), // where the machine has no unified hierarchy to write to
 }
 
-// lacking lists the tests that were skipped and must not be in CI.
-func (c counts) lacking() []string {
-	var out []string
+// lacking are the tests that were skipped and must not be in CI.
+func (c counts) lacking() []failure {
+	var out []failure
 	for _, s := range c.Skipped {
 		may := slices.ContainsFunc(mayLack, func(r *regexp.Regexp) bool { return r.MatchString(s.Why) })
 		if mustRun.MatchString(s.Package) && !may {
-			out = append(out, fmt.Sprintf("  %s %s: %s", s.Package, s.Test, s.Why))
+			out = append(out, failure{s.Package, s.Test, []string{"skipped, and CI has to run it: " + s.Why}})
 		}
 	}
 	return out

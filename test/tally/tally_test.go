@@ -45,12 +45,16 @@ func printed(t *testing.T, args ...string) (code int, text string) {
 const (
 	passes  = "func TestPasses(t *testing.T) { t.Log(\"chatter\"); t.Run(\"sub\", func(*testing.T) {}) }\n"
 	figures = "func TestFigure(t *testing.T) { t.Logf(\"figure: %d lines (at most 9)\", 7); t.Log(\"no figure: 3\") }\n"
+	within  = "func TestOuter(t *testing.T) { t.Run(\"sub\", func(t *testing.T) { t.Error(\"this is it\") }) }\n"
 	fails   = "func TestFails(t *testing.T) { t.Error(\"awaited this, saw that\") }\n"
 	noRoot  = "func TestNode(t *testing.T) { t.Skip(\"needs root\") }\n"
 	long    = "func TestLong(t *testing.T) { t.Skip(\"part of make campaign\") }\n"
 	broken  = "func TestBroken(t *testing.T) { return 1 }\n"
 	stopped = "func TestStops(t *testing.T) { t.Log(\"half way\"); panic(\"gone\") }\n"
 )
+
+// saidFailed begins the line of a test that failed.
+const saidFailed = "failed: example.org/gpuslot/test/scenes "
 
 func TestTally(t *testing.T) {
 	for _, tt := range []struct {
@@ -62,12 +66,13 @@ func TestTally(t *testing.T) {
 	}{
 		{"all pass", passes, "true", 0, "2 ran, 0 skipped", []string{"ok  \texample.org/gpuslot/test/scenes"}, "chatter"},
 		{"a figure", passes + figures, "true", 0, "7 lines (at most 9)\n3 ran, 0 skipped", []string{"ok  \t"}, "figure"},
-		{"one fails", passes + fails, "", 1, "3 ran, 0 skipped", []string{"--- FAIL: TestFails", "awaited this, saw that", "FAIL\texample.org"}, "chatter"},
+		{"one fails", passes + fails, "", 1, saidFailed + "TestFails\n    x_test.go:6: awaited this, saw that\n3 ran, 0 skipped", []string{"--- FAIL: TestFails", "awaited this, saw that", "FAIL\texample.org"}, "chatter"},
+		{"one within another fails", within, "", 1, saidFailed + "TestOuter/sub\n    x_test.go:5: this is it\n2 ran, 0 skipped", []string{"--- FAIL: TestOuter/sub"}, "ok  \t"},
 		{"a skip is counted", passes + noRoot, "", 0, "2 ran, 1 skipped: 1 needs root", []string{"ok  \t"}, "FAIL"},
-		{"a skip fails CI", passes + noRoot, "true", 1, "2 ran, 1 skipped: 1 needs root", []string{"CI has to run", "TestNode: needs root"}, "chatter"},
+		{"a skip fails CI", passes + noRoot, "true", 1, saidFailed + "TestNode\n    skipped, and CI has to run it: needs root\n2 ran, 1 skipped: 1 needs root", []string{saidFailed + "TestNode"}, "chatter"},
 		{"what takes long may be left to the campaign", passes + long, "true", 0, "2 ran, 1 skipped: 1 part of make campaign", []string{"ok  \t"}, "FAIL"},
-		{"no build", broken, "", 1, "0 ran, 0 skipped", []string{"too many return values", "[build failed]"}, "ok  \t"},
-		{"a panic", passes + stopped, "", 1, "3 ran, 0 skipped", []string{"half way", "panic: gone", "FAIL\t"}, "chatter"},
+		{"no build", broken, "", 1, "failed: example.org/gpuslot/test/scenes, its output is above\n0 ran, 0 skipped", []string{"too many return values", "[build failed]"}, "ok  \t"},
+		{"a panic", passes + stopped, "", 1, saidFailed + "TestStops\n    x_test.go:6: half way\n3 ran, 0 skipped", []string{"half way", "panic: gone", "FAIL\t"}, "chatter"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			module(t, tt.tests)
