@@ -32,8 +32,10 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
-// Looks find processes that have the node of the driver's memory manager open; Finder is the real one.
+// Looks find processes that have nodes of the driver open; Finder is the real one.
 type Looks interface {
+	// Opens looks at which GPUs a process has open by their device nodes. It may take long.
+	Opens(pid int) func(gpu.UUID) bool
 	// OfJob begins a look at a job's processes. Listed are those that NVML lists.
 	OfJob(s starter.Starter, listed []process.ID) deep.Looking[Held]
 	// OutsideJobs begins a look at what users run outside of all jobs, except for these, which NVML lists.

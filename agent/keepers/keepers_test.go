@@ -22,6 +22,8 @@ type answers struct {
 
 func (a *answers) OfJob(starter.Starter, []process.ID) deep.Looking[Held] { return deep.Known(a.job) }
 
+func (a *answers) Opens(int) func(gpu.UUID) bool { return nil }
+
 func (a *answers) OutsideJobs([]process.ID) deep.Looking[Held] { return a.outside }
 
 // keeps is a Watch of a device that has more unlisted memory than before.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/gpu/devices"
 	"github.com/gpuslot/gpuslot/gpu/process"
 )
 
@@ -23,8 +26,8 @@ type Finder struct {
 	// Memory is that node, /dev/nvidia-uvm where empty. Outside of jobs /dev/nvidia-uvm-tools counts, too: its file can
 	// hold one of the former (uvm_tools.c), but how many a profiled program has is not known. Control is
 	// /dev/nvidiactl, which every program that uses CUDA has open as well: who keeps that one, too, is listed. Nodes
-	// are all nodes of the driver, /dev/nvidia*.
-	Memory, Control, Nodes string
+	// are all nodes of the driver, /dev/nvidia*. GPU is a format for that of a GPU, /dev/nvidia%d.
+	Memory, Control, Nodes, GPU string
 }
 
 // Holder is a process with the memory manager's node open that NVML lists on no GPU, or with others' files of it.
@@ -66,6 +69,23 @@ const (
 	fewHandles  = 256
 	mostPairs   = 1 << 18
 )
+
+// Opens looks at which GPUs a process has open by their device nodes. A GPU whose own node is not seen counts as open.
+func (k Finder) Opens(pid int) func(gpu.UUID) bool {
+	minors, _ := devices.Proc{Root: k.Root}.Minors() // with an error there are fewer
+	nodes := map[gpu.UUID]uint64{}
+	for u, minor := range minors {
+		if node, err := deviceAt(fmt.Sprintf(cmp.Or(k.GPU, "/dev/nvidia%d"), minor)); err == nil {
+			nodes[u] = node
+		}
+	}
+	all := slices.Collect(maps.Values(nodes))
+	its, _, _ := process.Opens(k.FS, pid, mostHandles, func(f process.File) bool { return slices.Contains(all, f.Device) })
+	return func(u gpu.UUID) bool {
+		node, seen := nodes[u]
+		return !seen || slices.Contains(its, node)
+	}
+}
 
 // OfJob begins a look at the processes in a job's cgroups. Listed are those that NVML lists.
 func (k Finder) OfJob(s starter.Starter, listed []process.ID) deep.Looking[Held] {

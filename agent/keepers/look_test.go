@@ -1,13 +1,17 @@
 package keepers
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/gpuslot/gpuslot/agent/starter"
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/proctree"
 )
@@ -124,6 +128,41 @@ func TestOutsideJobs(t *testing.T) {
 	}
 	if want := []int{301, 302, 303, 304}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestOpens: the device numbers of the open files of a process and of its threads count. A GPU without a node counts as
+// open.
+func TestOpens(t *testing.T) {
+	f := proctree.New(t)
+	gpus := make([]gpu.UUID, 3)
+	for minor := range gpus {
+		gpus[minor] = gpu.UUID(fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", minor))
+		dir := filepath.Join(f.Root, fmt.Sprintf("driver/nvidia/gpus/0000:0%d:00.0", minor))
+		text := fmt.Sprintf("GPU UUID: \t %s\nDevice Minor: \t %d\n", gpus[minor], minor)
+		err := os.MkdirAll(dir, 0o755)
+		if err = errors.Join(err, os.WriteFile(filepath.Join(dir, "information"), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes := t.TempDir()
+	for minor, device := range []string{"/dev/full", "/dev/zero"} {
+		if err := os.Symlink(device, filepath.Join(nodes, fmt.Sprint("nvidia", minor))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Add(proctree.Process{PID: 301, Parent: 1, Comm: "x", UID: 1001, Threads: []proctree.Thread{
+		{TID: 301, State: "S", Opened: "/dev/random"}, {TID: 302, State: "S", Opened: "/dev/full"}}})
+	f.Add(proctree.Process{PID: 303, Parent: 1, Comm: "x", UID: 1001})
+	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, GPU: nodes + "/nvidia%d"}
+	for pid, want := range map[int][]bool{301: {true, false, true}, 303: {false, false, true}, 304: {false, false, true}} {
+		has, got := k.Opens(pid), []bool{}
+		for _, u := range gpus {
+			got = append(got, has(u))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("process %d: %v, want %v", pid, got, want)
+		}
 	}
 }
 

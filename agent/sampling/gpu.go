@@ -86,8 +86,12 @@ func (l *Loop) unclear(snap *usage.Snapshot, g *plan.GPU) string {
 }
 
 func keptBy(p usage.Process) string {
-	return fmt.Sprintf("process %d has ended, and another one keeps what it has on the GPU: look for one that a job left "+
-		"on the node (fuser -v /dev/nvidia*), and end it", p.PID)
+	why := "has ended, and another one keeps what it has on the GPU"
+	if p.Started != 0 {
+		why = "does not have the GPU's device node open, and another one uses the GPU under its PID"
+	}
+	return fmt.Sprintf("process %d %s: look for one that a job left on the node (fuser -v /dev/nvidia*), and end it",
+		p.PID, why)
 }
 
 // Blocked says which process that is no MPS client keeps jobs from a shared GPU, or may do so; empty if none does.

@@ -29,6 +29,8 @@ func (f *fakeKeepers) OfJob(s starter.Starter, _ []process.ID) deep.Looking[keep
 	return deep.Known(f.jobs[s])
 }
 
+func (f *fakeKeepers) Opens(int) func(gpu.UUID) bool { return nil }
+
 func (f *fakeKeepers) OutsideJobs([]process.ID) deep.Looking[keepers.Held] {
 	return deep.Known(f.outside)
 }

@@ -1,12 +1,15 @@
 package sampling
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -142,5 +145,55 @@ func TestPIDOfAnEndedProcess(t *testing.T) {
 	}
 	if len(n.punished) > 0 {
 		t.Errorf("held: %+v", n.punished[0])
+	}
+}
+
+// opens is a look at the files of processes.
+type opens struct {
+	fakeKeepers
+	gpus map[int]gpu.UUID
+}
+
+func (o *opens) Opens(pid int) func(gpu.UUID) bool {
+	return func(u gpu.UUID) bool { return o.gpus[pid] == u }
+}
+
+// TestListedUnderAnothersPID: nobody is held or killed for a GPU whose node it does not have open, though the driver
+// lists its PID there: a job can bring that about. The GPU takes no new jobs, and the reason says what to look for.
+func TestListedUnderAnothersPID(t *testing.T) {
+	for _, c := range []struct {
+		opened      gpu.UUID
+		held, ended bool
+		why         string
+	}{
+		{opened: uuid(0), why: "process 101 does not have the GPU's device node open, and another one uses the GPU under its PID"},
+		{opened: uuid(1), held: true, ended: true},
+	} {
+		n := newNode(t, 2)
+		o := n.loop.Options
+		o.Keepers = &opens{gpus: map[int]gpu.UUID{101: c.opened, 300: c.opened, 301: c.opened}}
+		n.loop = New(o)
+		n.job(100, "slot1_1", uuid(0))
+		for _, pid := range []int{300, 301} {
+			n.proc.Add(proctree.Process{PID: pid, Parent: 1, Comm: "train", UID: 1000, Cgroup: adopted})
+		}
+		other := uses(301, 100)
+		other.MPSClient = false
+		n.readings[0] = reading(uuid(0), uses(101, 100))
+		n.readings[1] = reading(uuid(1), uses(101, 100), uses(300, 100), other)
+		for range unclearAfter + 10 {
+			n.sample(t)
+		}
+		held := slices.ContainsFunc(n.punished, func(f rules.Finding) bool { return f.Code == api.CodeOtherGPU })
+		ended, killed := len(n.ends[uuid(1)]) > 0, len(n.outsideKills) > 0
+		if held != c.held || ended != c.ended || killed != c.ended {
+			t.Errorf("opened %s: held %t; ended %v, killed %v", c.opened, held, n.ends, n.kills)
+		}
+		if why := n.loop.Blocked(n.node, uuid(1)); !strings.HasPrefix(why, c.why) || why != "" && c.why == "" {
+			t.Errorf("opened %s: %q", c.opened, why)
+		}
+		if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
+			t.Errorf("opened %s: the GPU of the job: %q", c.opened, why)
+		}
 	}
 }

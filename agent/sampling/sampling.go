@@ -172,9 +172,13 @@ func New(o Options) *Loop {
 		return place{leaf, err}
 	})
 	if o.Source != nil {
-		l.sampler = usage.NewSampler(usage.Options{
+		use := usage.Options{
 			Source: o.Source, Site: site{l}, DCGM: o.DCGM, Interval: o.Node().Config.Usage.Interval, Proc: o.Proc, Now: o.Now,
-		})
+		}
+		if o.Keepers != nil {
+			use.Opens = o.Keepers.Opens
+		}
+		l.sampler = usage.NewSampler(use)
 	}
 	return l
 }

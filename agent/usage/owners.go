@@ -29,8 +29,11 @@ type owners struct {
 	// running are those that were read from /proc already.
 	running *process.Running
 	proc    process.FS
-	// questions go on where the kernel takes long.
+	// questions and opens go on where the kernel takes long. Without opens no files are looked at.
 	questions *deep.Questions[owned]
+	opens     *deep.Questions[func(gpu.UUID) bool]
+	// reserved are the reservations of this round.
+	reserved reserved
 }
 
 const mostKnown = 1024 // where a round lists fewer
@@ -51,6 +54,8 @@ type listed struct {
 	slot SlotKey
 	// ended: its process had ended at the last reading.
 	ended bool
+	// opened is the start of the process with that PID that was seen to have the GPU's node open.
+	opened uint64
 }
 
 // recent is how long a reading says of a PID that it was another process's, in ticks. Later it may be so by chance.
@@ -68,16 +73,20 @@ type lastRead struct {
 	pids []int
 }
 
-func newOwners(site Site, proc process.FS) owners {
+func newOwners(site Site, proc process.FS, opens func(pid int) func(gpu.UUID) bool) owners {
 	o := owners{site: site, known: map[process.ID]owned{}, running: process.NewRunning(proc), proc: proc,
 		entries: map[Device]map[int]listed{}, earlier: map[Device]lastRead{}}
 	o.questions = deep.NewQuestions(o.find)
+	if opens != nil {
+		o.opens = deep.NewQuestions(func(id process.ID) func(gpu.UUID) bool { return opens(id.PID) })
+	}
 	return o
 }
 
 // of finds the owner of each process that these GPUs just listed, and waits for a time at most. Graphics of no
 // job, such as a display server's, is left out: it keeps neither jobs nor MPS servers from the device.
-func (o *owners) of(readings []gpu.Reading, wait time.Duration) map[Device]gpu.Measured[[]Process] {
+func (o *owners) of(readings []gpu.Reading, all reserved, wait time.Duration) map[Device]gpu.Measured[[]Process] {
+	o.reserved = all
 	o.running.Refresh() // drops those that have ended: what a GPU listed before has its PID still
 	o.round, o.runs = make(map[process.ID]owned, len(o.known)), map[SlotKey]bool{}
 	found, questions := map[Device]gpu.Measured[[]Process]{}, map[string][]process.ID{}
@@ -95,9 +104,11 @@ func (o *owners) of(readings []gpu.Reading, wait time.Duration) map[Device]gpu.M
 		d := Device{GPU: r.GPU}
 		found[d] = o.list(d, r.Processes, at, string(r.GPU), questions)
 	}
-	maps.Copy(o.round, o.questions.Ask(questions)(time.Now().Add(wait)))
+	until := time.Now().Add(wait)
+	maps.Copy(o.round, o.questions.Ask(questions)(until))
+	opened := o.opened(found, latest, until)
 	for d, list := range found {
-		found[d] = o.settled(d, list, latest[d.GPU])
+		found[d] = o.settled(d, list, latest[d.GPU], opened)
 		if list.Known && o.here.end < latest[d.GPU] {
 			o.earlier[d] = lastRead{latest[d.GPU], o.here.pids}
 		}
@@ -208,19 +219,71 @@ func (o *owners) find(id process.ID) owned {
 	return owned{owner: OwnerNone}
 }
 
+// opened looks at the files of processes where they have no place. A job can have a GPU's node opened by a process that
+// ends, and a child use it when another process has that PID, which the driver lists. So nothing is held against a
+// process that does not have the node of the GPU open itself.
+func (o *owners) opened(
+	found map[Device]gpu.Measured[[]Process], latest map[gpu.UUID]uint64, until time.Time,
+) map[process.ID]func(gpu.UUID) bool {
+	if o.opens == nil {
+		return nil
+	}
+	questions := map[string][]process.ID{}
+	for d, list := range found {
+		for i := range list.Value {
+			if p := &list.Value[i]; o.strays(d, p, o.entry(d, p.PID, latest[d.GPU])) {
+				questions[string(d.GPU)] = append(questions[string(d.GPU)], process.ID{PID: p.PID, Started: p.Started})
+			}
+		}
+	}
+	return o.opens.Ask(questions)(until)
+}
+
+// strays says whether a running process is where it has no place, of no slot or of one without a reservation, and was
+// not seen to have the node open.
+func (o *owners) strays(d Device, p *Process, e listed) bool {
+	if o.opens == nil || p.Owner == OwnerEnded || p.Graphics || e.opened == p.Started {
+		return false
+	}
+	of := o.round[process.ID{PID: p.PID, Started: p.Started}]
+	return of.owner == OwnerNone || of.owner == OwnerSlot && !o.reserved.on(d, of.slot)
+}
+
+// on says whether a slot has a reservation on a device. NVML lists the processes of MIG devices with their GPU, too.
+func (r reserved) on(d Device, slot SlotKey) bool {
+	for other, all := range r {
+		same := other == d || d.MIG == "" && other.GPU == d.GPU
+		if same && slices.ContainsFunc(all, func(b Reservation) bool { return b.Slot == slot }) {
+			return true
+		}
+	}
+	return false
+}
+
 // settled has the answers, and notes them for the next reading. Graphics that may be a job's stays.
-func (o *owners) settled(d Device, list gpu.Measured[[]Process], latest uint64) gpu.Measured[[]Process] {
+func (o *owners) settled(
+	d Device, list gpu.Measured[[]Process], latest uint64, opened map[process.ID]func(gpu.UUID) bool,
+) gpu.Measured[[]Process] {
 	if !list.Known {
 		return list
 	}
 	now := make(map[int]listed, len(list.Value))
 	for i := range list.Value {
 		p := &list.Value[i]
+		id, e := process.ID{PID: p.PID, Started: p.Started}, o.entry(d, p.PID, latest)
 		if p.Owner == OwnerUnknown || p.Owner == OwnerNone {
-			of := o.round[process.ID{PID: p.PID, Started: p.Started}]
-			p.Owner, p.Slot = of.owner, of.slot
+			p.Owner, p.Slot = o.round[id].owner, o.round[id].slot
 		}
-		e := o.entry(d, p.PID, latest)
+		if o.strays(d, p, e) {
+			switch has, known := opened[id]; {
+			case !known:
+				p.Owner, p.Slot = OwnerUnknown, SlotKey{}
+			case has(d.GPU):
+				e.opened = p.Started
+			default: // another one uses the GPU under its PID
+				p.Owner, p.Slot, p.Stays = OwnerEnded, SlotKey{}, e.ended
+			}
+		}
 		e.slot, e.ended = p.Slot, p.Owner == OwnerEnded
 		now[p.PID] = e
 	}

@@ -16,6 +16,9 @@ import (
 type Options struct {
 	Source Source
 	Site   Site
+	// Opens looks at which GPUs a process has open by their device nodes. It is called by several goroutines and may
+	// take long. Where it is nil all processes are taken for those that use the devices.
+	Opens func(pid int) func(gpu.UUID) bool
 	// DCGM is the site's own dcgm-exporter, for GPUs that do not tell their activity; nil if there is none.
 	DCGM ActivitySource
 	// Interval is the time between two rounds; data older than three of them is dropped.
@@ -65,7 +68,7 @@ func NewSampler(o Options) *Sampler {
 	s := &Sampler{
 		options: o, seen: map[Device]reading{}, trackers: map[Device]*tracker{}, meters: map[gpu.UUID]*meter{},
 		books: newLedger(), nvml: Health{Source: "nvml"}, dcgm: Health{Source: "dcgm"},
-		owners: newOwners(o.Site, process.FS{Root: o.Proc}),
+		owners: newOwners(o.Site, process.FS{Root: o.Proc}, o.Opens),
 	}
 	s.last.Store(&Snapshot{})
 	return s
@@ -97,7 +100,7 @@ func (s *Sampler) Round(ctx context.Context) {
 	}
 	wait := s.askDCGM(ctx)
 	readings, took, err := s.readGPUs(ctx)
-	found := s.owners.of(readings, cmp.Or(s.wait, s.options.Interval/patience))
+	found := s.owners.of(readings, reservations, cmp.Or(s.wait, s.options.Interval/patience))
 	activities := wait()
 	now := s.options.Now()
 	for _, r := range readings {

@@ -98,7 +98,7 @@ const (
 	OwnerServer Owner = "server"
 	// OwnerNone runs in no slot.
 	OwnerNone Owner = "none"
-	// OwnerEnded had ended when the device was read.
+	// OwnerEnded had ended when the device was read, or runs without the device's node open: another one uses the device.
 	OwnerEnded Owner = "ended"
 	// OwnerUnknown runs, and the kernel has not said yet where: it may be anybody's.
 	OwnerUnknown Owner = "unknown"

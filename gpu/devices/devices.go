@@ -169,12 +169,18 @@ func (p Proc) Read() (Capabilities, error) {
 	if text, err = p.read("driver/nvidia-caps/mig-minors"); err != nil {
 		return Capabilities{}, err
 	}
-	listed, err := p.gpus()
-	gpus := map[gpu.UUID]int{}
-	for u, its := range listed {
-		gpus[u] = its.minor
-	}
+	gpus, err := p.Minors()
 	return Capabilities{Major: major, Minors: parseMinors(text), GPUs: gpus}, err
+}
+
+// Minors are the numbers in the names of the device nodes of all GPUs that the driver lists, /dev/nvidiaN.
+func (p Proc) Minors() (map[gpu.UUID]int, error) {
+	listed, err := p.gpus()
+	minors := map[gpu.UUID]int{}
+	for u, its := range listed {
+		minors[u] = its.minor
+	}
+	return minors, err
 }
 
 // Nodes are those of undivided GPUs. Errors match ErrUnknown where the driver does not list a GPU; the nodes of the

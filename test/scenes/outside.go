@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/node"
 )
 
@@ -34,7 +35,8 @@ func (st *Stage) linger(ctx context.Context, service, text string) (uid string, 
 // outsideJobs: a job lets the service manager of its account start a client of its GPU, which is in
 // no cgroup of HTCondor's. It cannot open the GPU's device node, which root's own can. Nor can a program of
 // that account in the cgroup of HTCondor's daemons, which HTCondor's own can. The simulated
-// client opens no such node, as a client that had it open before, and is ended.
+// client opens a node that is none of the driver's, as a client that had it open before, and is ended. Where it does
+// not have the node open, another process may use the GPU under its PID: it runs on, and the GPU takes no jobs.
 func outsideJobs(ctx context.Context, st *Stage) (err error) {
 	g := st.Inventory.GPUs[1]
 	beside, err := st.neighbour(ctx, g.UUID, "outside")
@@ -45,8 +47,14 @@ func outsideJobs(ctx context.Context, st *Stage) (err error) {
 	if _, err := st.waitClients(ctx, g.Index, 1, 1000); err != nil {
 		return err
 	}
-	node := fmt.Sprintf("/dev/nvidia%d", g.Index)
-	if _, err := st.Run(ctx, "sh", "-ec", fmt.Sprintf("[ -e %s ] || mknod -m 666 %s c 195 %d", node, node, g.Index)); err != nil {
+	const node = "/dev/driver-node"
+	opened := fmt.Sprintf("/dev/nvidia%d", g.Index) // the device number is that of /dev/full
+	_, err = st.Run(ctx, "sh", "-ec", fmt.Sprintf("mknod -m 666 %s c 195 %d; mknod -m 666 %s c 1 7", node, g.Index, opened))
+	defer func() {
+		_, errRemove := st.Run(context.WithoutCancel(ctx), "rm", "-f", node, opened)
+		err = errors.Join(err, errRemove)
+	}()
+	if err != nil {
 		return err
 	}
 	uid, err := st.linger(ctx, "client.service", fmt.Sprintf("[Service]\nType=oneshot\n"+
@@ -101,5 +109,33 @@ func outsideJobs(ctx context.Context, st *Stage) (err error) {
 		return err
 	}
 	st.Contains(log, "users' own processes, outside of jobs, are ended as MPS clients", "the log")
-	return beside.leave(ctx, "the job beside it runs on")
+	// When such a client is stopped, the MPS server takes others along: no job is beside it then.
+	if err := beside.leave(ctx, "the job beside it runs on"); err != nil {
+		return err
+	}
+	return st.listedOnly(ctx, g, opened)
+}
+
+// listedOnly has the client run again without the GPU's node open.
+func (st *Stage) listedOnly(ctx context.Context, g gpu.GPU, node string) error {
+	const manager = "XDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user "
+	if _, err := st.Run(ctx, "chmod", "600", node); err != nil {
+		return err
+	}
+	if _, err := st.RunAs(ctx, user, "sh", "-ec", manager+"start --no-block client.service"); err != nil {
+		return err
+	}
+	reason, err := st.waitClosed(ctx, g.UUID)
+	if err != nil {
+		return err
+	}
+	st.Contains(reason, "does not have the GPU's device node open", "the GPU takes no jobs")
+	out, err := st.RunAs(ctx, user, "sh", "-ec", manager+"is-active client.service || true; "+manager+
+		"stop client.service; cat /run/user/$(id -u)/client")
+	if err != nil {
+		return err
+	}
+	st.Check(strings.HasPrefix(out.Stdout, "activating") && !strings.Contains(out.Stdout, "TERMINATED"),
+		"a client that does not have the node open is not ended: %s", oneLine(out.Stdout))
+	return st.waitSlot(ctx, g.UUID, true)
 }

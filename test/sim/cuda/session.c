@@ -2,6 +2,7 @@
 #include "internal.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -83,6 +84,11 @@ static void open_nodes(void)
 	static const char *const names[] = { "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm" };
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		(void)!open(names[i], O_RDWR | O_CLOEXEC);
+	for (int i = 0; i < session.devices.count; i++) {
+		char node[32];
+		snprintf(node, sizeof node, "/dev/nvidia%u", session.devices.d[i].gpu);
+		(void)!open(node, O_RDWR | O_CLOEXEC);
+	}
 }
 
 static CUresult initialise(void)
