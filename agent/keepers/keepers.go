@@ -34,7 +34,7 @@ import (
 
 // Looks find processes that have nodes of the driver open; Finder is the real one.
 type Looks interface {
-	// Opens looks at which GPUs a process has open by their device nodes. It may take long.
+	// Opens looks at which GPUs a process has open by their device nodes; nil if that is not known. It may take long.
 	Opens(pid int) func(gpu.UUID) bool
 	// OfJob begins a look at a job's processes. Listed are those that NVML lists.
 	OfJob(s starter.Starter, listed []process.ID) deep.Looking[Held]
@@ -211,7 +211,7 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 		}
 		for _, p := range snap.Devices[i].Processes.Value {
 			listed[p.PID] = true
-			if p.Started != 0 {
+			if p.Started != 0 && p.Owner != usage.OwnerEnded { // else another one is listed under its PID
 				ids[process.ID{PID: p.PID, Started: p.Started}] = true
 			}
 		}

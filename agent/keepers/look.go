@@ -70,20 +70,28 @@ const (
 	mostPairs   = 1 << 18
 )
 
-// Opens looks at which GPUs a process has open by their device nodes. A GPU whose own node is not seen counts as open.
+// Opens looks at which GPUs a process has open or mapped by their device nodes. It is nil where others keep that from
+// being known. What the process itself or its owner keeps from being seen counts as open, and so does a GPU whose own
+// node is not seen.
 func (k Finder) Opens(pid int) func(gpu.UUID) bool {
-	minors, _ := devices.Proc{Root: k.Root}.Minors() // with an error there are fewer
+	minors, err := devices.Proc{Root: k.Root}.Minors()
 	nodes := map[gpu.UUID]uint64{}
 	for u, minor := range minors {
-		if node, err := deviceAt(fmt.Sprintf(cmp.Or(k.GPU, "/dev/nvidia%d"), minor)); err == nil {
+		node, no := deviceAt(fmt.Sprintf(cmp.Or(k.GPU, "/dev/nvidia%d"), minor))
+		if no == nil {
 			nodes[u] = node
 		}
+		err = cmp.Or(err, no)
 	}
 	all := slices.Collect(maps.Values(nodes))
-	its, _, _ := process.Opens(k.FS, pid, mostHandles, func(f process.File) bool { return slices.Contains(all, f.Device) })
+	its, no := process.Uses(k.FS, pid, mostHandles, func(f process.File) bool { return slices.Contains(all, f.Device) })
+	others := errors.Is(no, process.ErrNotAsked) && !errors.Is(no, process.ErrRefused)
+	if others || devices.Lacks(err) || devices.Lacks(no) {
+		return nil
+	}
 	return func(u gpu.UUID) bool {
 		node, seen := nodes[u]
-		return !seen || slices.Contains(its, node)
+		return no != nil || !seen || slices.Contains(its, node)
 	}
 }
 

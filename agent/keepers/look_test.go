@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/process"
@@ -155,7 +157,31 @@ func TestOpens(t *testing.T) {
 		{TID: 301, State: "S", Opened: "/dev/random"}, {TID: 302, State: "S", Opened: "/dev/full"}}})
 	f.Add(proctree.Process{PID: 303, Parent: 1, Comm: "x", UID: 1001})
 	k := Finder{Node: starter.Node{FS: process.FS{Root: f.Root}}, GPU: nodes + "/nvidia%d"}
-	for pid, want := range map[int][]bool{301: {true, false, true}, 303: {false, false, true}, 304: {false, false, true}} {
+	// Who has more open than is looked at hides it by that.
+	many := process.FS{Root: f.Root}.Path(305, "task/305/fd")
+	f.Add(proctree.Process{PID: 305, Parent: 1, Comm: "x", UID: 1001, Threads: []proctree.Thread{{TID: 305, State: "S", Opened: "/dev/null"}}})
+	for n := range mostHandles + 1 {
+		if err := os.Symlink("/dev/null", filepath.Join(many, fmt.Sprint(1000+n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Add(proctree.Process{PID: 306, Parent: 1, Comm: "x", UID: 1002, Threads: []proctree.Thread{{TID: 306, State: "S"}}})
+	hangs := process.FS{Root: f.Root}.Path(306, "map_files")
+	if err := unix.Mkfifo(hangs, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := proctree.AnswerPipe(hangs, ""); err != nil {
+			t.Error(err)
+		}
+	})
+	proctree.WithoutDescriptors(t, func() {
+		if k.Opens(301) != nil {
+			t.Error("what gpuslotd cannot see counts for or against a process")
+		}
+	})
+	for pid, want := range map[int][]bool{301: {true, false, true}, 303: {false, false, true}, 304: {false, false, true}, 305: {true, true, true},
+		306: {true, true, true}} {
 		has, got := k.Opens(pid), []bool{}
 		for _, u := range gpus {
 			got = append(got, has(u))

@@ -8,7 +8,9 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/agent/config"
+	"github.com/gpuslot/gpuslot/agent/deep"
 	"github.com/gpuslot/gpuslot/agent/jobs"
+	"github.com/gpuslot/gpuslot/agent/keepers"
 	"github.com/gpuslot/gpuslot/agent/rules"
 	"github.com/gpuslot/gpuslot/agent/starter"
 	"github.com/gpuslot/gpuslot/gpu"
@@ -148,13 +150,22 @@ func TestPIDOfAnEndedProcess(t *testing.T) {
 	}
 }
 
-// opens is a look at the files of processes.
+// opens is a look at the files of processes, which shows nothing of those that are not among gpus.
 type opens struct {
 	fakeKeepers
-	gpus map[int]gpu.UUID
+	gpus   map[int]gpu.UUID
+	spared []process.ID
+}
+
+func (o *opens) OutsideJobs(spared []process.ID) deep.Looking[keepers.Held] {
+	o.spared = spared
+	return o.fakeKeepers.OutsideJobs(spared)
 }
 
 func (o *opens) Opens(pid int) func(gpu.UUID) bool {
+	if o.gpus[pid] == "" {
+		return nil
+	}
 	return func(u gpu.UUID) bool { return o.gpus[pid] == u }
 }
 
@@ -166,13 +177,13 @@ func TestListedUnderAnothersPID(t *testing.T) {
 		held, ended bool
 		why         string
 	}{
-		{opened: uuid(0), why: "process 101 does not have the GPU's device node open, and another one uses the GPU under its PID"},
+		{opened: uuid(0), why: "process 101 is not seen to have the GPU's device node open"},
+		{opened: "", why: "process 101 is not seen to have the GPU's device node open"},
 		{opened: uuid(1), held: true, ended: true},
 	} {
 		n := newNode(t, 2)
-		o := n.loop.Options
-		o.Keepers = &opens{gpus: map[int]gpu.UUID{101: c.opened, 300: c.opened, 301: c.opened}}
-		n.loop = New(o)
+		looks := &opens{gpus: map[int]gpu.UUID{101: c.opened, 300: c.opened, 301: c.opened}}
+		n.look(looks)
 		n.job(100, "slot1_1", uuid(0))
 		for _, pid := range []int{300, 301} {
 			n.proc.Add(proctree.Process{PID: pid, Parent: 1, Comm: "train", UID: 1000, Cgroup: adopted})
@@ -194,6 +205,43 @@ func TestListedUnderAnothersPID(t *testing.T) {
 		}
 		if why := n.loop.Blocked(n.node, uuid(0)); why != "" {
 			t.Errorf("opened %s: the GPU of the job: %q", c.opened, why)
+		}
+		if c.why == "" {
+			continue
+		}
+		// Who keeps files outside of jobs is looked for, also among these.
+		pids := []int{}
+		for _, p := range looks.spared {
+			pids = append(pids, p.PID)
+		}
+		if !slices.Contains(pids, 101) || slices.Contains(pids, 300) || slices.Contains(pids, 301) {
+			t.Errorf("opened %s: not looked at: %v", c.opened, pids)
+		}
+	}
+}
+
+// look gives a node such looks at the files of processes.
+func (n *fakeNode) look(looks keepers.Looks) {
+	o := n.loop.Options
+	o.Keepers = looks
+	n.loop = New(o)
+}
+
+// TestBlockedUnderAnothersPID: a GPU that jobs share by time slices, or whose MPS server could not start, takes no job
+// from the first such sample on.
+func TestBlockedUnderAnothersPID(t *testing.T) {
+	for _, mode := range []config.Mode{config.ModeTimeSlice, config.ModeMPS} {
+		n := newNode(t, 1)
+		n.node.Plan.GPUs[0].Mode = mode
+		n.node.Modes[uuid(0)] = string(gpu.ComputeModeExclusiveProcess)
+		n.look(&opens{gpus: map[int]gpu.UUID{300: uuid(1)}})
+		n.proc.Add(proctree.Process{PID: 300, Parent: 1, Comm: "train", UID: 1000, Cgroup: adopted})
+		p := uses(300, 100)
+		p.MPSClient = false
+		n.readings[0] = reading(uuid(0), p)
+		n.sample(t)
+		if why := n.loop.Blocked(n.node, uuid(0)); !strings.HasPrefix(why, "process 300 is not seen to have") {
+			t.Errorf("%s: %q", mode, why)
 		}
 	}
 }

@@ -1,12 +1,18 @@
 package usage
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/proctree"
 )
 
 // opening is a node whose processes have nodes of GPUs open.
@@ -17,6 +23,8 @@ type opening struct {
 	open  map[int][]gpu.UUID
 	looks []int
 	slow  chan struct{}
+	// unknown: it cannot be seen what a process has open.
+	unknown bool
 }
 
 func (o *opening) opens(pid int) func(gpu.UUID) bool {
@@ -27,6 +35,9 @@ func (o *opening) opens(pid int) func(gpu.UUID) bool {
 	defer o.mu.Unlock()
 	o.looks = append(o.looks, pid)
 	its := o.open[pid]
+	if o.unknown {
+		return nil
+	}
 	return func(u gpu.UUID) bool { return slices.Contains(its, u) }
 }
 
@@ -60,7 +71,7 @@ func TestListedUnderAnothersPID(t *testing.T) {
 	o.process(t, 300, 1) // of no slot
 	for i := range 3 {
 		for _, p := range o.listed(t, s, 100, 300) {
-			if p.Owner != OwnerEnded || p.Slot != (SlotKey{}) || p.Started != 1 || p.Unclear() != (i > 0) {
+			if p.Owner != OwnerEnded || p.Slot != (SlotKey{}) || p.Started != 1 || !p.Kept() {
 				t.Errorf("sample %d: %+v", i, p)
 			}
 		}
@@ -99,17 +110,55 @@ func TestOpensNotAskedAtItsPlace(t *testing.T) {
 	}
 }
 
-// TestOpensNotKnownYet: while the files of a process are not known, it may be anybody's.
-func TestOpensNotKnownYet(t *testing.T) {
+// TestOpensNotKnown: while it is not known which files a process has open, another one may use the GPU under its PID.
+// So it is while it is not known whose the process is.
+func TestOpensNotKnown(t *testing.T) {
 	o, s := openingNode(t)
 	o.slow, o.open[100] = make(chan struct{}), []gpu.UUID{gpuA, gpuB}
 	s.Pace(time.Second, time.Millisecond)
-	if p := o.listed(t, s, 100)[0]; p.Owner != OwnerUnknown || p.Slot != (SlotKey{}) {
-		t.Errorf("not known yet: %+v", p)
+	late := func(what string) {
+		t.Helper()
+		if p := o.listed(t, s, 100)[0]; p.Owner != OwnerEnded || p.Slot != (SlotKey{}) || !p.Kept() {
+			t.Errorf("%s: %+v", what, p)
+		}
 	}
+	late("no answer yet")
 	close(o.slow)
 	s.Pace(time.Second, 5*time.Minute)
+	o.unknown = true
+	late("it cannot be known")
+	o.unknown = false
 	if p := o.listed(t, s, 100)[0]; p.Owner != OwnerSlot || p.Slot != slot1 {
 		t.Errorf("known: %+v", p)
+	}
+
+	o, s = openingNode(t)
+	cgroup := o.cgroup(100)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(cgroup), 0o755), unix.Mkfifo(cgroup, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s.Pace(time.Second, 100*time.Millisecond)
+	if p := o.listed(t, s, 100)[0]; p.Owner != OwnerEnded && p.Owner != OwnerUnknown || !p.Unclear() {
+		t.Errorf("not known whose it is: %+v", p)
+	}
+	if err := proctree.AnswerPipe(cgroup, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestGraphicsUnderAnothersPID: neither does graphics count against a job.
+func TestGraphicsUnderAnothersPID(t *testing.T) {
+	o, s := openingNode(t)
+	for _, opened := range []bool{false, true} {
+		if opened {
+			o.open[100] = []gpu.UUID{gpuA, gpuB}
+		}
+		p := on(100, gib)
+		p.Graphics = true
+		o.readings = []gpu.Reading{reads(gpuA, on(100, gib)), reads(gpuB, p)}
+		d, _ := o.round(t, s).Device(Device{GPU: gpuB})
+		if its := len(d.Processes.Value) > 0; its != opened {
+			t.Errorf("it has the node open %t: %+v", opened, d.Processes.Value)
+		}
 	}
 }

@@ -239,14 +239,19 @@ func (o *owners) opened(
 	return o.opens.Ask(questions)(until)
 }
 
-// strays says whether a running process is where it has no place, of no slot or of one without a reservation, and was
-// not seen to have the node open.
+// strays says whether a running process is where it has no place, as far as is known, and was not seen to have the node
+// open. Graphics of no slot stays out of all this.
 func (o *owners) strays(d Device, p *Process, e listed) bool {
-	if o.opens == nil || p.Owner == OwnerEnded || p.Graphics || e.opened == p.Started {
+	if o.opens == nil || p.Owner == OwnerEnded || e.opened == p.Started {
 		return false
 	}
-	of := o.round[process.ID{PID: p.PID, Started: p.Started}]
-	return of.owner == OwnerNone || of.owner == OwnerSlot && !o.reserved.on(d, of.slot)
+	switch of := o.round[process.ID{PID: p.PID, Started: p.Started}]; of.owner {
+	case OwnerSlot:
+		return !o.reserved.on(d, of.slot)
+	case OwnerNone, OwnerUnknown:
+		return !p.Graphics
+	}
+	return false
 }
 
 // on says whether a slot has a reservation on a device. NVML lists the processes of MIG devices with their GPU, too.
@@ -275,13 +280,10 @@ func (o *owners) settled(
 			p.Owner, p.Slot = o.round[id].owner, o.round[id].slot
 		}
 		if o.strays(d, p, e) {
-			switch has, known := opened[id]; {
-			case !known:
-				p.Owner, p.Slot = OwnerUnknown, SlotKey{}
-			case has(d.GPU):
+			if has := opened[id]; has != nil && has(d.GPU) {
 				e.opened = p.Started
-			default: // another one uses the GPU under its PID
-				p.Owner, p.Slot, p.Stays = OwnerEnded, SlotKey{}, e.ended
+			} else { // another one may use the GPU under its PID
+				p.Owner, p.Slot = OwnerEnded, SlotKey{}
 			}
 		}
 		e.slot, e.ended = p.Slot, p.Owner == OwnerEnded

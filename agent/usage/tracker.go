@@ -107,7 +107,7 @@ func (t *tracker) sight(processes []Process, now time.Time) {
 		if p.Owner == OwnerSlot && s.owner == OwnerUnknown {
 			t.changed[p.Slot] = now
 		}
-		if p.Owner == OwnerSlot || s.owner == OwnerUnknown {
+		if p.Owner == OwnerSlot || s.owner == OwnerUnknown || s.owner == OwnerEnded {
 			s.owner, s.slot = p.Owner, p.Slot // an agent that starts learns of slots later
 		}
 		t.sightings[key] = s

@@ -82,7 +82,7 @@ func (p Process) OfSlot() bool {
 
 // Unclear says that it may be any slot's, or that what keeps its memory may be.
 func (p Process) Unclear() bool {
-	return p.Owner == OwnerUnknown || p.Owner == OwnerEnded && p.Stays && !p.OfSlot()
+	return p.Owner == OwnerUnknown || p.Owner == OwnerEnded && (p.Stays || p.Started != 0) && !p.OfSlot()
 }
 
 // Kept says that it has ended, and that another one keeps what it has: no process of its job, as far as is known.
@@ -98,7 +98,8 @@ const (
 	OwnerServer Owner = "server"
 	// OwnerNone runs in no slot.
 	OwnerNone Owner = "none"
-	// OwnerEnded had ended when the device was read, or runs without the device's node open: another one uses the device.
+	// OwnerEnded had ended when the device was read. Or another one uses the device under its PID: it has a start, has no
+	// place on the device, and is not seen to have its node open.
 	OwnerEnded Owner = "ended"
 	// OwnerUnknown runs, and the kernel has not said yet where: it may be anybody's.
 	OwnerUnknown Owner = "unknown"

@@ -70,6 +70,52 @@ func Opens(fs FS, pid, most int, fits func(File) bool) (devices []uint64, looked
 	return l.devices, l.looked, err
 }
 
+// Uses are the devices that a process has open or mapped and that fit, each once: a mapped file (mmap) stays open when
+// its descriptor is closed. With an error it may use more.
+func Uses(fs FS, pid, most int, fits func(File) bool) (devices []uint64, err error) {
+	devices, _, err = Opens(fs, pid, most, fits)
+	if err != nil {
+		return devices, err
+	}
+	mapped, err := answered(fs, pid, func(at *reads.Reading) (found []uint64, err error) {
+		err = mappings(fs, pid, most, at.Step, func(f File) {
+			if fits(f) && !slices.Contains(found, f.Device) {
+				found = append(found, f.Device)
+			}
+		})
+		return found, err
+	})
+	if Gone(err) {
+		err = nil
+	}
+	for _, d := range mapped {
+		if !slices.Contains(devices, d) {
+			devices = append(devices, d)
+		}
+	}
+	return devices, err
+}
+
+// mappings goes through the files that a process has mapped. All its threads have the same, but one that has ended
+// has none.
+func mappings(fs FS, pid, most int, step func() error, take func(File)) error {
+	threads, err := firstNames(fs.Path(pid, "task"), most)
+	if Gone(err) {
+		return nil
+	}
+	for _, name := range threads {
+		thread, no := strconv.Atoi(name)
+		if err != nil || no != nil {
+			break
+		}
+		looked := 0
+		if looked, err = files(fs.Path(thread, "map_files"), most, step, func(_ string, f File) { take(f) }); looked > 0 {
+			break
+		}
+	}
+	return err
+}
+
 // HandlesOf are the descriptors of a process that are wanted, among so many files of it, and how many were
 // looked at. Threads may have tables of their own (CLONE_FILES): each is compared with the tables that are known, and
 // a comparison counts as a file. With an error it may have more. As with Opens, the function that says what is wanted
@@ -147,24 +193,34 @@ func hasTable(others []int, thread int, step func() error) bool {
 
 // in looks at the files of one thread.
 func (l *look) in(dir string, thread, most int, step func() error, take func(*look, Handle, File)) error {
-	d, err := os.Open(dir + "/fd")
+	looked, err := files(dir+"/fd", most-l.looked, step, func(name string, f File) {
+		if fd, bad := strconv.Atoi(name); bad == nil {
+			take(l, Handle{thread, fd, f.Device}, f)
+		}
+	})
+	l.looked += looked
+	return err
+}
+
+// files goes through a directory of links to files, and says how many there were, up to most.
+func files(dir string, most int, step func() error, take func(name string, f File)) (looked int, err error) {
+	d, err := os.Open(dir)
 	for err == nil {
 		if err = step(); err != nil {
 			break
 		}
 		var names []string
-		if names, err = d.Readdirnames(256); l.looked+len(names) > most {
-			names, err = names[:most-l.looked], ErrManyFiles
+		if names, err = d.Readdirnames(256); looked+len(names) > most {
+			names, err = names[:most-looked], ErrManyFiles
 		}
-		l.looked += len(names)
+		looked += len(names)
 		for _, name := range names {
 			if no := step(); no != nil {
 				err = no
 				break
 			}
-			f, no := statFile(dir + "/fd/" + name)
-			if fd, bad := strconv.Atoi(name); no == nil && bad == nil {
-				take(l, Handle{thread, fd, f.Device}, f)
+			if f, no := statFile(dir + "/" + name); no == nil {
+				take(name, f)
 			}
 		}
 	}
@@ -172,5 +228,5 @@ func (l *look) in(dir string, thread, most int, step func() error, take func(*lo
 	if Gone(err) || errors.Is(err, io.EOF) {
 		err = nil // of a thread that has ended there are none
 	}
-	return err
+	return looked, err
 }

@@ -93,6 +93,37 @@ func onThread(done chan struct{}, do func()) error {
 	return <-ready
 }
 
+// TestUses: a mapped device counts as one that is open, until the last mapping goes.
+func TestUses(t *testing.T) {
+	zero := func(f File) bool { return f.Device == unix.Mkdev(1, 5) }
+	check := func(want bool) {
+		t.Helper()
+		if has, err := Uses(FS{}, os.Getpid(), 1<<16, zero); len(has) > 0 != want || err != nil {
+			t.Errorf("%v, %v, want it to be used: %t", has, err, want)
+		}
+	}
+	f, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(true)
+	mapped, err := unix.Mmap(int(f.Fd()), 0, 1<<16, unix.PROT_READ, unix.MAP_PRIVATE)
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	check(true)
+	if _, err := Uses(FS{}, os.Getpid(), 8, zero); !errors.Is(err, ErrManyFiles) {
+		t.Errorf("of more files than are looked at: %v", err)
+	}
+	if err := unix.Munmap(mapped); err != nil {
+		t.Fatal(err)
+	}
+	check(false)
+	if has, err := Uses(FS{}, 1<<30, 1<<16, zero); len(has) > 0 || err != nil {
+		t.Errorf("of no process: %v, %v", has, err)
+	}
+}
+
 // TestHandlesOfAThread: a thread may have a table of descriptors of its own.
 func TestHandlesOfAThread(t *testing.T) {
 	zero, done, fd := deviceOf(t, "/dev/zero"), make(chan struct{}), -1

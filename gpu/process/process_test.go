@@ -86,6 +86,13 @@ func TestFirstThreadEnded(t *testing.T) {
 	if has, _, err := Opens(fs, pid, 100, pipe); len(has) == 0 || err != nil {
 		t.Errorf("what it has open is not known: %v, %v", has, err)
 	}
+	program := func(f File) bool { return f.Mode&unix.S_IFMT == unix.S_IFREG && f.Mode&0o100 != 0 }
+	if has, _, err := Opens(fs, pid, 100, program); len(has) > 0 || err != nil {
+		t.Errorf("it has programs open: %v, %v", has, err)
+	}
+	if has, err := Uses(fs, pid, 100, program); len(has) == 0 || err != nil {
+		t.Errorf("what it has mapped is not known: %v, %v", has, err)
+	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

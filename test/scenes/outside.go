@@ -129,7 +129,7 @@ func (st *Stage) listedOnly(ctx context.Context, g gpu.GPU, node string) error {
 	if err != nil {
 		return err
 	}
-	st.Contains(reason, "does not have the GPU's device node open", "the GPU takes no jobs")
+	st.Contains(reason, "is not seen to have the GPU's device node open", "the GPU takes no jobs")
 	out, err := st.RunAs(ctx, user, "sh", "-ec", manager+"is-active client.service || true; "+manager+
 		"stop client.service; cat /run/user/$(id -u)/client")
 	if err != nil {
