@@ -211,7 +211,7 @@ func (w *Watch) Look(snap *usage.Snapshot, gpus []GPU, running []jobs.Job, wait 
 		}
 		for _, p := range snap.Devices[i].Processes.Value {
 			listed[p.PID] = true
-			if p.Started != 0 && p.Owner != usage.OwnerEnded { // else another one is listed under its PID
+			if p.Started != 0 && !p.Anothers() {
 				ids[process.ID{PID: p.PID, Started: p.Started}] = true
 			}
 		}

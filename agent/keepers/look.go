@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -68,6 +69,7 @@ const (
 	mostHandles = 1 << 16
 	fewHandles  = 256
 	mostPairs   = 1 << 18
+	longestLook = 2 * time.Second // at one process: the turns of all reads are few
 )
 
 // Opens looks at which GPUs a process has open or mapped by their device nodes. It is nil where others keep that from
@@ -84,7 +86,8 @@ func (k Finder) Opens(pid int) func(gpu.UUID) bool {
 		err = cmp.Or(err, no)
 	}
 	all := slices.Collect(maps.Values(nodes))
-	its, no := process.Uses(k.FS, pid, mostHandles, func(f process.File) bool { return slices.Contains(all, f.Device) })
+	fits := func(f process.File) bool { return slices.Contains(all, f.Device) }
+	its, no := process.Uses(k.FS, pid, mostHandles, longestLook, fits)
 	others := errors.Is(no, process.ErrNotAsked) && !errors.Is(no, process.ErrRefused)
 	if others || devices.Lacks(err) || devices.Lacks(no) {
 		return nil

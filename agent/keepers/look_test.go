@@ -175,15 +175,22 @@ func TestOpens(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	f.Add(proctree.Process{PID: 307, Parent: 1, Comm: "x", UID: 1001, Threads: []proctree.Thread{{TID: 307, State: "S"}, {TID: 308, State: "S"}}})
+	if err := os.RemoveAll(process.FS{Root: f.Root}.Path(307, "task/308/fd")); err != nil { // it ends during the look
+		t.Fatal(err)
+	}
 	proctree.WithoutDescriptors(t, func() {
 		if k.Opens(301) != nil {
 			t.Error("what gpuslotd cannot see counts for or against a process")
 		}
 	})
 	for pid, want := range map[int][]bool{301: {true, false, true}, 303: {false, false, true}, 304: {false, false, true}, 305: {true, true, true},
-		306: {true, true, true}} {
+		306: {true, true, true}, 307: {true, true, true}} {
 		has, got := k.Opens(pid), []bool{}
 		for _, u := range gpus {
+			if has == nil {
+				t.Fatalf("of process %d nothing is known", pid)
+			}
 			got = append(got, has(u))
 		}
 		if !slices.Equal(got, want) {

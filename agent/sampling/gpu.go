@@ -85,12 +85,9 @@ func (l *Loop) unclear(snap *usage.Snapshot, g *plan.GPU) string {
 		"and removes cgroups without end, or a process that no signal ends (docs/runbook.md)", whose)
 }
 
-// anothers says that a process runs, and that another one may use the GPU under its PID.
-func anothers(p usage.Process) bool { return p.Kept() && p.Started != 0 }
-
 func keptBy(p usage.Process) string {
 	why := "has ended, and another one keeps what it has on the GPU"
-	if anothers(p) {
+	if p.Anothers() {
 		why = "is not seen to have the GPU's device node open, and another one may use the GPU under its PID"
 	}
 	return fmt.Sprintf("process %d %s: look for one that a job left on the node (fuser -v /dev/nvidia*), and end it",
@@ -121,7 +118,7 @@ func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 	for _, p := range d.Processes.Value {
 		switch {
 		case p.MPSClient: // of a server of somebody's own, which is listed, too
-		case anothers(p):
+		case p.Anothers():
 			return keptBy(p)
 		case p.Owner == usage.OwnerSlot:
 			return fmt.Sprintf("process %d of %s holds it without gpuslot's MPS server, which cannot start beside it: wait "+
@@ -139,7 +136,7 @@ func (l *Loop) Blocked(n Node, u gpu.UUID) string {
 func (l *Loop) stranger(snap *usage.Snapshot, g *plan.GPU) string {
 	d, _ := snap.Device(Device(g))
 	for _, p := range d.Processes.Value {
-		if anothers(p) && !p.MPSClient {
+		if p.Anothers() && !p.MPSClient {
 			return keptBy(p)
 		}
 		its := p.Owner != usage.OwnerNone || p.MPSClient || p.Graphics // a display is in reserved_vram

@@ -68,7 +68,7 @@ func ended(snap *usage.Snapshot) map[int]place {
 	out := map[int]place{}
 	for _, d := range snap.Devices {
 		for _, p := range d.Processes.Value {
-			if p.Owner == usage.OwnerEnded && p.Started == 0 { // else another one is listed under its PID
+			if p.Owner == usage.OwnerEnded && !p.Anothers() {
 				out[p.PID] = place{err: unix.ESRCH}
 			}
 		}

@@ -113,24 +113,25 @@ func TestOpensNotAskedAtItsPlace(t *testing.T) {
 // TestOpensNotKnown: while it is not known which files a process has open, another one may use the GPU under its PID.
 // So it is while it is not known whose the process is.
 func TestOpensNotKnown(t *testing.T) {
+	check := func(o *opening, s *Sampler, owner Owner, slot SlotKey) {
+		t.Helper()
+		if p := o.listed(t, s, 100)[0]; p.Owner != owner || p.Slot != slot || p.Kept() != (owner == OwnerEnded) {
+			t.Errorf("%+v, want it to be %s's", p, owner)
+		}
+	}
 	o, s := openingNode(t)
 	o.slow, o.open[100] = make(chan struct{}), []gpu.UUID{gpuA, gpuB}
 	s.Pace(time.Second, time.Millisecond)
-	late := func(what string) {
-		t.Helper()
-		if p := o.listed(t, s, 100)[0]; p.Owner != OwnerEnded || p.Slot != (SlotKey{}) || !p.Kept() {
-			t.Errorf("%s: %+v", what, p)
-		}
-	}
-	late("no answer yet")
+	check(o, s, OwnerEnded, SlotKey{})
 	close(o.slow)
 	s.Pace(time.Second, 5*time.Minute)
-	o.unknown = true
-	late("it cannot be known")
+	check(o, s, OwnerSlot, slot1)
+
+	o, s = openingNode(t)
+	o.unknown, o.open[100] = true, []gpu.UUID{gpuA, gpuB}
+	check(o, s, OwnerEnded, SlotKey{})
 	o.unknown = false
-	if p := o.listed(t, s, 100)[0]; p.Owner != OwnerSlot || p.Slot != slot1 {
-		t.Errorf("known: %+v", p)
-	}
+	check(o, s, OwnerSlot, slot1)
 
 	o, s = openingNode(t)
 	cgroup := o.cgroup(100)
@@ -146,19 +147,21 @@ func TestOpensNotKnown(t *testing.T) {
 	}
 }
 
-// TestGraphicsUnderAnothersPID: neither does graphics count against a job.
+// TestGraphicsUnderAnothersPID: neither does graphics count against a job that does not have the node open. Of no job it
+// is left out, as ever.
 func TestGraphicsUnderAnothersPID(t *testing.T) {
 	o, s := openingNode(t)
-	for _, opened := range []bool{false, true} {
-		if opened {
+	o.process(t, 300, 1)
+	for _, owner := range []Owner{OwnerEnded, OwnerSlot} {
+		if owner == OwnerSlot {
 			o.open[100] = []gpu.UUID{gpuA, gpuB}
 		}
-		p := on(100, gib)
-		p.Graphics = true
-		o.readings = []gpu.Reading{reads(gpuA, on(100, gib)), reads(gpuB, p)}
+		its, display := on(100, gib), on(300, gib)
+		its.Graphics, display.Graphics = true, true
+		o.readings = []gpu.Reading{reads(gpuA, on(100, gib)), reads(gpuB, its, display)}
 		d, _ := o.round(t, s).Device(Device{GPU: gpuB})
-		if its := len(d.Processes.Value) > 0; its != opened {
-			t.Errorf("it has the node open %t: %+v", opened, d.Processes.Value)
+		if got := d.Processes.Value; len(got) != 1 || got[0].PID != 100 || got[0].Owner != owner || slices.Contains(o.looks, 300) {
+			t.Errorf("%+v, want it to be %s's; looked at %v", got, owner, o.looks)
 		}
 	}
 }

@@ -228,15 +228,15 @@ func (o *owners) opened(
 	if o.opens == nil {
 		return nil
 	}
-	questions := map[string][]process.ID{}
+	asked := map[process.ID]bool{}
 	for d, list := range found {
 		for i := range list.Value {
 			if p := &list.Value[i]; o.strays(d, p, o.entry(d, p.PID, latest[d.GPU])) {
-				questions[string(d.GPU)] = append(questions[string(d.GPU)], process.ID{PID: p.PID, Started: p.Started})
+				asked[process.ID{PID: p.PID, Started: p.Started}] = true
 			}
 		}
 	}
-	return o.opens.Ask(questions)(until)
+	return o.opens.Ask(map[string][]process.ID{"": slices.Collect(maps.Keys(asked))})(until)
 }
 
 // strays says whether a running process is where it has no place, as far as is known, and was not seen to have the node
@@ -291,7 +291,7 @@ func (o *owners) settled(
 	}
 	o.entries[d] = now
 	list.Value = slices.DeleteFunc(list.Value, func(p Process) bool {
-		return p.Graphics && !p.OfSlot() && p.Owner != OwnerUnknown
+		return p.Graphics && !p.OfSlot() && p.Owner != OwnerUnknown && !p.Anothers()
 	})
 	return list
 }

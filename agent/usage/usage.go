@@ -82,8 +82,11 @@ func (p Process) OfSlot() bool {
 
 // Unclear says that it may be any slot's, or that what keeps its memory may be.
 func (p Process) Unclear() bool {
-	return p.Owner == OwnerUnknown || p.Owner == OwnerEnded && (p.Stays || p.Started != 0) && !p.OfSlot()
+	return p.Owner == OwnerUnknown || p.Owner == OwnerEnded && p.Stays && !p.OfSlot() || p.Anothers()
 }
+
+// Anothers says that it runs, and that another process may use the device under its PID.
+func (p Process) Anothers() bool { return p.Owner == OwnerEnded && p.Started != 0 }
 
 // Kept says that it has ended, and that another one keeps what it has: no process of its job, as far as is known.
 func (p Process) Kept() bool { return p.Owner == OwnerEnded && p.Unclear() }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -71,46 +72,51 @@ func Opens(fs FS, pid, most int, fits func(File) bool) (devices []uint64, looked
 }
 
 // Uses are the devices that a process has open or mapped and that fit, each once: a mapped file (mmap) stays open when
-// its descriptor is closed. With an error it may use more.
-func Uses(fs FS, pid, most int, fits func(File) bool) (devices []uint64, err error) {
-	devices, _, err = Opens(fs, pid, most, fits)
-	if err != nil {
-		return devices, err
-	}
-	mapped, err := answered(fs, pid, func(at *reads.Reading) (found []uint64, err error) {
-		err = mappings(fs, pid, most, at.Step, func(f File) {
-			if fits(f) && !slices.Contains(found, f.Device) {
-				found = append(found, f.Device)
+// its descriptor is closed. With an error it may use more: with ErrManyFiles also where a look takes longer than it may,
+// or where threads end during it, and their files with them.
+func Uses(fs FS, pid, most int, within time.Duration, fits func(File) bool) (devices []uint64, err error) {
+	l, err := answered(fs, pid, func(at *reads.Reading) (l look, err error) {
+		until := time.Now().Add(within) // the wait for a turn is not its own
+		step := func() error {
+			if time.Now().After(until) {
+				return ErrManyFiles
 			}
-		})
-		return found, err
-	})
-	if Gone(err) {
-		err = nil
-	}
-	for _, d := range mapped {
-		if !slices.Contains(devices, d) {
-			devices = append(devices, d)
+			return at.Step()
 		}
+		take := func(l *look, _ Handle, f File) {
+			if fits(f) && !slices.Contains(l.devices, f.Device) {
+				l.devices = append(l.devices, f.Device)
+			}
+		}
+		if err = l.at(fs, pid, most, step, take); err == nil {
+			err = l.mapped(fs, pid, most, step, take)
+		}
+		return l, err
+	})
+	if Gone(err) && l.looked == 0 {
+		return nil, nil
 	}
-	return devices, err
+	if _, no := fs.Stat(pid); err == nil && l.gone && !Gone(no) {
+		err = ErrManyFiles
+	}
+	return l.devices, err
 }
 
-// mappings goes through the files that a process has mapped. All its threads have the same, but one that has ended
+// mapped goes through the files that a process has mapped. All its threads have the same, but one that has ended
 // has none.
-func mappings(fs FS, pid, most int, step func() error, take func(File)) error {
+func (l *look) mapped(fs FS, pid, most int, step func() error, take func(*look, Handle, File)) error {
 	threads, err := firstNames(fs.Path(pid, "task"), most)
-	if Gone(err) {
-		return nil
-	}
 	for _, name := range threads {
 		thread, no := strconv.Atoi(name)
 		if err != nil || no != nil {
 			break
 		}
-		looked := 0
-		if looked, err = files(fs.Path(thread, "map_files"), most, step, func(_ string, f File) { take(f) }); looked > 0 {
-			break
+		looked, no := files(fs.Path(thread, "map_files"), most, step, func(_ string, f File) { take(l, Handle{}, f) })
+		if looked > 0 && no == nil {
+			return nil
+		}
+		if !Gone(no) {
+			err = no
 		}
 	}
 	return err
@@ -134,6 +140,8 @@ type look struct {
 	found   []Handle
 	devices []uint64
 	looked  int
+	// gone: a thread ended before all its files were looked at.
+	gone bool
 }
 
 func lookAt(fs FS, pid, most int, take func(*look, Handle, File)) (look, error) {
@@ -199,6 +207,9 @@ func (l *look) in(dir string, thread, most int, step func() error, take func(*lo
 		}
 	})
 	l.looked += looked
+	if Gone(err) { // of a thread that has ended there are none
+		l.gone, err = true, nil
+	}
 	return err
 }
 
@@ -225,8 +236,8 @@ func files(dir string, most int, step func() error, take func(name string, f Fil
 		}
 	}
 	_ = d.Close() // nothing was written; it may not be open
-	if Gone(err) || errors.Is(err, io.EOF) {
-		err = nil // of a thread that has ended there are none
+	if errors.Is(err, io.EOF) {
+		err = nil
 	}
 	return looked, err
 }

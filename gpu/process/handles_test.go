@@ -98,7 +98,7 @@ func TestUses(t *testing.T) {
 	zero := func(f File) bool { return f.Device == unix.Mkdev(1, 5) }
 	check := func(want bool) {
 		t.Helper()
-		if has, err := Uses(FS{}, os.Getpid(), 1<<16, zero); len(has) > 0 != want || err != nil {
+		if has, err := Uses(FS{}, os.Getpid(), 1<<16, time.Minute, zero); len(has) > 0 != want || err != nil {
 			t.Errorf("%v, %v, want it to be used: %t", has, err, want)
 		}
 	}
@@ -112,14 +112,17 @@ func TestUses(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(true)
-	if _, err := Uses(FS{}, os.Getpid(), 8, zero); !errors.Is(err, ErrManyFiles) {
+	if _, err := Uses(FS{}, os.Getpid(), 8, time.Minute, zero); !errors.Is(err, ErrManyFiles) {
 		t.Errorf("of more files than are looked at: %v", err)
+	}
+	if _, err := Uses(FS{}, os.Getpid(), 1<<16, 0, zero); !errors.Is(err, ErrManyFiles) {
+		t.Errorf("of more files than are looked at in the time: %v", err)
 	}
 	if err := unix.Munmap(mapped); err != nil {
 		t.Fatal(err)
 	}
 	check(false)
-	if has, err := Uses(FS{}, 1<<30, 1<<16, zero); len(has) > 0 || err != nil {
+	if has, err := Uses(FS{}, 1<<30, 1<<16, time.Minute, zero); len(has) > 0 || err != nil {
 		t.Errorf("of no process: %v, %v", has, err)
 	}
 }

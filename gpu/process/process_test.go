@@ -90,7 +90,7 @@ func TestFirstThreadEnded(t *testing.T) {
 	if has, _, err := Opens(fs, pid, 100, program); len(has) > 0 || err != nil {
 		t.Errorf("it has programs open: %v, %v", has, err)
 	}
-	if has, err := Uses(fs, pid, 100, program); len(has) == 0 || err != nil {
+	if has, err := Uses(fs, pid, 100, time.Minute, program); len(has) == 0 || err != nil {
 		t.Errorf("what it has mapped is not known: %v, %v", has, err)
 	}
 	if err := cmd.Process.Kill(); err != nil {

@@ -320,7 +320,10 @@ func (b *bounds) full(s sums) {
 
 // Step begins the next step of a read. Its error says that the read ends.
 func (at *Reading) Step() error {
-	if at.in.answered(at) || at.in.abandoned.Load() || at.in.whose(at) != at.in.ownerOf(at.uid) {
+	if at.in.answered(at) {
+		return fmt.Errorf("%s: %w", at.target, ErrRefused)
+	}
+	if at.in.abandoned.Load() || at.in.whose(at) != at.in.ownerOf(at.uid) {
 		return fmt.Errorf("%s: %w", at.target, ErrNotAsked)
 	}
 	return nil

@@ -291,7 +291,8 @@ func TestAccountGivenUp(t *testing.T) {
 	})
 }
 
-// TestSteps: a read of many steps goes on while each is answered, up to a time in all. One that is late counts.
+// TestSteps: a read of many steps goes on while each is answered, up to a time in all, which is its owner's doing. One
+// that is late counts.
 func TestSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		each time.Duration
@@ -311,8 +312,8 @@ func TestSteps(t *testing.T) {
 					}
 				})
 			})
-			if !errors.Is(err, ErrHeld) {
-				t.Errorf("%s: %v", name, err)
+			if refused := errors.Is(err, ErrRefused); !errors.Is(err, ErrHeld) || refused != (name != "not answered") {
+				t.Errorf("%s: %v, because of its owner: %t", name, err, refused)
 			}
 			if n.none(t); steps != c.want {
 				t.Errorf("%s: %d steps, want %d", name, steps, c.want)

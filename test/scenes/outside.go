@@ -109,15 +109,12 @@ func outsideJobs(ctx context.Context, st *Stage) (err error) {
 		return err
 	}
 	st.Contains(log, "users' own processes, outside of jobs, are ended as MPS clients", "the log")
-	// When such a client is stopped, the MPS server takes others along: no job is beside it then.
-	if err := beside.leave(ctx, "the job beside it runs on"); err != nil {
-		return err
-	}
-	return st.listedOnly(ctx, g, opened)
+	return st.listedOnly(ctx, g, opened, beside)
 }
 
-// listedOnly has the client run again without the GPU's node open.
-func (st *Stage) listedOnly(ctx context.Context, g gpu.GPU, node string) error {
+// listedOnly has the client run again without the GPU's node open. When it is stopped, the MPS server takes others
+// along: no job is beside it then.
+func (st *Stage) listedOnly(ctx context.Context, g gpu.GPU, node string, beside neighbour) error {
 	const manager = "XDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user "
 	if _, err := st.Run(ctx, "chmod", "600", node); err != nil {
 		return err
@@ -130,6 +127,9 @@ func (st *Stage) listedOnly(ctx context.Context, g gpu.GPU, node string) error {
 		return err
 	}
 	st.Contains(reason, "is not seen to have the GPU's device node open", "the GPU takes no jobs")
+	if err := beside.leave(ctx, "the job beside it runs on"); err != nil {
+		return err
+	}
 	out, err := st.RunAs(ctx, user, "sh", "-ec", manager+"is-active client.service || true; "+manager+
 		"stop client.service; cat /run/user/$(id -u)/client")
 	if err != nil {

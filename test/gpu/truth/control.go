@@ -375,6 +375,7 @@ func tryPlain(ctx context.Context, l *Lab, n *Notes) error {
 }
 
 var plainClaims = []Claim{
+	usesNode("A process without MPS", "process_300"),
 	{"NVML lists a process without MPS, with its memory.", []string{"process_300_in_compute", "process_900_in_compute"}, func(v Values) bool {
 		return v.True("process_300_in_compute") && v.True("process_900_in_compute")
 	}},
@@ -392,8 +393,11 @@ var logLineClaim = Claim{"The server's log prints a limit in bytes (580 on).", [
 	return strings.Contains(v.Text("log_limit_line"), "set to 0x200000000 bytes")
 }}
 
-// place is where a process stands in NVML's lists.
+// place is where a process stands in NVML's lists, and which nodes of the driver it uses.
 func (l *Lab) place(n *Notes, name string, pid int, last Look, looks []Look) {
+	if its, err := nodesOf(pid); err == nil {
+		n.Set(name+"_nodes", its)
+	}
 	for list, in := range map[string][]Seen{"compute": last.Compute, "mps": last.MPS} {
 		p, there := listed(in, pid)
 		n.Set(name+"_in_"+list, there)
@@ -414,6 +418,7 @@ func (l *Lab) place(n *Notes, name string, pid int, last Look, looks []Look) {
 }
 
 var seenClaims = []Claim{
+	usesNode("An MPS client", "client_300"),
 	allListed(1, 2, fiveClients),
 	logLineClaim,
 	{"Every client stands in both lists, the server in that of compute processes alone (580).", []string{"client_300_in_compute", "client_900_in_compute", "client_300_in_mps", "client_900_in_mps", "server_in_compute", "server_in_mps"}, func(v Values) bool {
