@@ -72,8 +72,8 @@ func Opens(fs FS, pid, most int, fits func(File) bool) (devices []uint64, looked
 }
 
 // Uses are the devices that a process has open or mapped and that fit, each once: a mapped file (mmap) stays open when
-// its descriptor is closed. With an error it may use more: with ErrManyFiles also where a look takes longer than it may,
-// or where threads end during it, and their files with them.
+// its descriptor is closed. With an error it may use more. ErrManyFiles also says that the look took longer than
+// within, or that threads ended during it, and their files with them.
 func Uses(fs FS, pid, most int, within time.Duration, fits func(File) bool) (devices []uint64, err error) {
 	l, err := answered(fs, pid, func(at *reads.Reading) (l look, err error) {
 		until := time.Now().Add(within) // the wait for a turn is not its own
