@@ -48,7 +48,8 @@ func TestElasticGPUs(t *testing.T) {
 		busy = append(busy, c)
 	}
 	begin := time.Now()
-	two, err := st.submit(ctx, job{Seconds: 6, Lines: []string{"request_gpus = 2"}})
+	holdTwo, endTwo := holdFor(t, st, "two")
+	two, err := st.submit(ctx, job{Hold: holdTwo, Lines: []string{"request_gpus = 2"}})
 	must(t, err)
 	must(t, st.waitStatus(ctx, "both GPUs to be closed to shared jobs", func(s api.Status) bool {
 		return count(s, func(g api.StatusGPU) bool { return strings.Contains(g.Reason, "goes to whole jobs") }) == 2
@@ -72,13 +73,14 @@ func TestElasticGPUs(t *testing.T) {
 	for _, c := range busy {
 		must(t, st.checkEnd(ctx, user, c, "0", "until eof: ok", "a shared job that ran on to its end"))
 	}
-	must(t, st.waitJobs(ctx, two, running, completed))
+	must(t, st.waitJobs(ctx, two, running))
 	st.Say("  the job for two GPUs runs %s after the last shared job might end", time.Since(drained).Round(time.Second))
 	must(t, st.waitStatus(ctx, "the agent to know the job on both GPUs, alone", func(s api.Status) bool {
 		return count(s, func(g api.StatusGPU) bool { return len(g.Jobs) == 1 && g.Jobs[0].EnforcedBy == "whole" }) == 2
 	}))
 	_, err = st.shows(ctx, "gpuslot", "status")
 	must(t, err)
+	endTwo()
 	must(t, st.waitJobs(ctx, two, completed))
 	o, err := st.output(ctx, two, 0)
 	must(t, err)

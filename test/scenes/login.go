@@ -27,7 +27,7 @@ func interactive(ctx context.Context, st *Stage) error {
 }
 
 func sshToJob(ctx context.Context, st *Stage) error {
-	cluster, err := st.submit(ctx, job{Seconds: 60, Lines: vram(4000)})
+	cluster, err := st.submit(ctx, job{Seconds: 3600, Lines: vram(4000)})
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (st *Stage) pack(ctx context.Context) error {
 		used := map[gpu.UUID]bool{}
 		var clusters []int
 		for range 4 {
-			cluster, u, err := st.runningOn(ctx, job{Seconds: 60, Lines: vram(2048)})
+			cluster, u, err := st.runningOn(ctx, job{Seconds: 3600, Lines: vram(2048)})
 			if err != nil {
 				return err
 			}

@@ -45,9 +45,11 @@ func TestPlainNode(t *testing.T) {
 	must(t, st.startPlainNode(ctx, gpu.Inventory{Schema: gpu.InventorySchema, Host: gpu.Host{Name: "plain.test", CPUs: 8, Memory: 16000}, GPUs: []gpu.GPU{a100(0), a100(1)}}))
 
 	description := vram(4000, "request_cpus = 1")
-	cluster, err := st.submit(ctx, job{Seconds: 20, Lines: description, Queue: "queue 9"}) // seven fit the shared GPU
+	hold, release := holdFor(t, st, "plain")
+	cluster, err := st.submit(ctx, job{Hold: hold, Lines: description, Queue: "queue 9"}) // seven fit the shared GPU
 	must(t, err)
-	must(t, st.waitJobs(ctx, cluster, running, completed))
+	must(t, st.waitJobs(ctx, cluster, running))
+	release()
 	must(t, st.waitJobs(ctx, cluster, completed))
 	where := map[string][]string{}
 	rows, err := st.JobAttrs(ctx, cluster, "LastRemoteHost", "VRAMProvisioned")

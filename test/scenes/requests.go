@@ -91,8 +91,16 @@ func holdsWithoutRequest(ctx context.Context, st *Stage) error {
 	return st.remove(ctx, cluster)
 }
 
-func cpuOnly(ctx context.Context, st *Stage) error {
-	beside, err := st.submit(ctx, job{Seconds: 10, Lines: vram(4000)})
+func cpuOnly(ctx context.Context, st *Stage) (err error) {
+	hold, release, err := st.hold(ctx, "beside")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	beside, err := st.submit(ctx, job{Hold: hold, Lines: vram(4000)})
+	if err == nil {
+		err = st.waitJobs(ctx, beside, running)
+	}
 	if err != nil {
 		return err
 	}
@@ -112,7 +120,7 @@ func cpuOnly(ctx context.Context, st *Stage) error {
 			st.Check(false, "CPU-only job has %s=%s", name, o.Env[name])
 		}
 	}
-	return st.waitJobs(ctx, beside, completed)
+	return errors.Join(release(), st.waitJobs(ctx, beside, completed))
 }
 
 func tooLarge(ctx context.Context, st *Stage) error {

@@ -2,6 +2,7 @@ package scenes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -39,9 +40,14 @@ func TestWholeGPUs(t *testing.T) {
 }
 
 // closeWhole closes a whole GPU in use, then the other, and opens them.
-func (st *Stage) closeWhole(ctx context.Context) error {
+func (st *Stage) closeWhole(ctx context.Context) (err error) {
+	hold, release, err := st.hold(ctx, "whole")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
 	one := []string{"request_gpus = 1"}
-	load, err := st.submit(ctx, job{Seconds: 20, Lines: one})
+	load, err := st.submit(ctx, job{Hold: hold, Lines: one})
 	if err != nil {
 		return err
 	}
@@ -90,8 +96,13 @@ func (st *Stage) closeWhole(ctx context.Context) error {
 		return err
 	}
 	st.Check(stays, "with the free one closed, job %d waits", waiting)
-	out, err := st.Run(ctx, "gpuslot", "gpu", "drain", used, "--reason", "riser", "--deadline", "1m")
-	st.Check(err == nil && strings.Contains(out.Stdout, "no job is left"), "gpuslot gpu drain waits for the job of a whole GPU: %s", oneLine(out.Stdout))
+	out, _ := st.Run(ctx, "gpuslot", "gpu", "drain", used, "--reason", "riser", "--deadline", "1s")
+	st.Check(out.Code == 5, "gpuslot gpu drain waits for the job of a whole GPU, exit code %d: %s", out.Code, oneLine(out.Stdout))
+	if err := release(); err != nil {
+		return err
+	}
+	out, err = st.Run(ctx, "gpuslot", "gpu", "drain", used, "--reason", "riser", "--deadline", "5m")
+	st.Check(err == nil && strings.Contains(out.Stdout, "no job is left"), "it ends when the job has: %s", oneLine(out.Stdout))
 	if _, err := st.Run(ctx, "gpuslot", "gpu", "open", "all"); err != nil {
 		return err
 	}
