@@ -31,7 +31,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	text, acts := intro, []act{{site.Sim, *inventory, scenes.Demo()}}
+	text, acts := intro, []act{{site.Sim, *inventory, scenes.Demo(100)}}
 	if *tour {
 		text, acts = introTour, []act{{site.Real, *inventory, chosen(site.Real, *only)},
 			{site.Sim, "test/site/testdata/v100s-2-h100.json", chosen(site.Sim, *only)}}

@@ -49,7 +49,7 @@ func TestDemoSaysItsTime(t *testing.T) {
 			}
 			return c.failed, c.err
 		}
-		err := s.run(t.Context(), intro, []act{{scenes: scenes.Demo()}, {}})
+		err := s.run(t.Context(), intro, []act{{scenes: scenes.Demo(100)}, {}})
 		if (c.failed != nil || c.err != nil) != (err != nil) || c.end == "" && strings.Contains(out.String(), "All checks") {
 			t.Errorf("%s: %v\n%s", c.name, err, &out)
 		}

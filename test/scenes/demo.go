@@ -3,17 +3,18 @@ package scenes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/site"
 )
 
-// Demo are the scenes of the demo: the main job in a minute.
-func Demo() []Scene {
+// Demo are the scenes of the demo, with so many jobs: the main job in a minute.
+func Demo(jobs int) []Scene {
+	says := fmt.Sprintf("%d jobs share the GPUs; no GPU has more jobs than shares, or more VRAM given away than its pool has", jobs)
 	return []Scene{
-		{"Share", site.Sim, "100 jobs share the GPUs; no GPU has more jobs than shares, or more VRAM given away than its pool has",
-			func(ctx context.Context, st *Stage) error { return st.share(ctx, 100, 1, false) }},
+		{"Share", site.Sim, says, func(ctx context.Context, st *Stage) error { return st.share(ctx, jobs, 1, false) }},
 		{"OverBudgetAndFault", site.Sim, "a job on GPU 2 uses more than its budget, and a job on GPU 0 meets a fatal GPU error; " +
 			"jobs on other GPUs run on", overBudgetAndFault},
 	}

@@ -38,7 +38,7 @@ type Scene struct {
 // the node as it found it.
 func All() []Scene {
 	return []Scene{
-		{"Sharing", site.Real, "50 jobs of mixed request_vram share the GPUs, never beyond a GPU's VRAM pool or share count",
+		{"Sharing", site.Real, "40 jobs of mixed request_vram share the GPUs, never beyond a GPU's VRAM pool or share count",
 			sharing},
 		{"OwnVariables", site.Real, "a job that sets its own CUDA_MPS_* or CUDA_VISIBLE_DEVICES gets ours instead", ownVariables},
 		{"NoRequest", site.Real, "a GPU job without request_vram is left to other nodes", noRequest},

@@ -30,7 +30,7 @@ type mixture struct {
 
 // sharing is the main job of gpuslot, end to end.
 func sharing(ctx context.Context, st *Stage) error {
-	if err := st.share(ctx, 50, 8, true); err != nil {
+	if err := st.share(ctx, 40, 8, true); err != nil {
 		return err
 	}
 	return errors.Join(st.checkDoctor(ctx), st.checkBundle(ctx))

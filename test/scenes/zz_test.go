@@ -48,8 +48,8 @@ func playScenes(t *testing.T, leg site.Leg, path string, scenes []Scene) {
 	}
 }
 
-// TestDemo plays what "make demo" shows.
-func TestDemo(t *testing.T) { playScenes(t, site.Sim, exampleNode, Demo()) }
+// TestDemo plays what "make demo" shows, with fewer jobs.
+func TestDemo(t *testing.T) { playScenes(t, site.Sim, exampleNode, Demo(40)) }
 
 // TestScenes plays what the demo shows with real control daemons, on one node,
 // one after the other: a scene begins and ends with a node without jobs.
