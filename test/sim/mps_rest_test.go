@@ -16,6 +16,7 @@ func TestRenamedDirectory(t *testing.T) {
 	onEachLeg(t, func(t *testing.T, l leg) {
 		b := newBench(t, l, "none").start()
 		first := b.pid()
+		b.ask("get_default_active_thread_percentage") // it has all its files then
 		if err := os.Rename(b.pipe, b.pipe+"-moved"); err != nil {
 			t.Fatal(err)
 		}

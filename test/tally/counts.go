@@ -76,7 +76,7 @@ func (c *counts) fail(e event, text string) {
 			f.Said = append(f.Said, shortened(line, 300))
 		}
 	}
-	f.Said = f.Said[max(0, len(f.Said)-5):]
+	f.Said = f.Said[max(0, len(f.Said)-12):]
 	c.Failed = append(c.Failed, f)
 }
 
