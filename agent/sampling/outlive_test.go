@@ -169,8 +169,8 @@ func (o *opens) Opens(pid int) func(gpu.UUID) bool {
 	return func(u gpu.UUID) bool { return o.gpus[pid] == u }
 }
 
-// TestListedUnderAnothersPID: nobody is held or killed for a GPU whose node it does not have open, though the driver
-// lists its PID there: a job can bring that about. The GPU takes no new jobs, and the reason says what to look for.
+// TestListedUnderAnothersPID: the driver lists the PID of a process that does not have the GPU's node open. No job is
+// held for that, and no process ended. The GPU takes no new jobs, and the reason says what to look for.
 func TestListedUnderAnothersPID(t *testing.T) {
 	for _, c := range []struct {
 		opened      gpu.UUID

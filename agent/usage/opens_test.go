@@ -59,7 +59,8 @@ func openingNode(t *testing.T) (*opening, *Sampler) {
 	o.process(t, 100, 1)
 	o.slots[100] = slot1
 	o.bookings = []Reservation{{Slot: slot1, Device: wholeA, Share: 1}}
-	s := NewSampler(Options{Source: o, Site: o, Opens: o.opens, Interval: time.Second, Proc: o.proc, Now: func() time.Time { return o.now }})
+	s := NewSampler(Options{Source: o, Site: o, Opens: o.opens, Interval: time.Second, Proc: o.proc,
+		Now: func() time.Time { return o.now }})
 	s.Pace(time.Second, 5*time.Minute)
 	return o, s
 }
@@ -147,8 +148,8 @@ func TestOpensNotKnown(t *testing.T) {
 	}
 }
 
-// TestGraphicsUnderAnothersPID: neither does graphics count against a job that does not have the node open. Of no job it
-// is left out, as ever.
+// TestGraphicsUnderAnothersPID: graphics does not count against a job that does not have the node open, either. Of no
+// job it is left out.
 func TestGraphicsUnderAnothersPID(t *testing.T) {
 	o, s := openingNode(t)
 	o.process(t, 300, 1)

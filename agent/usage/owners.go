@@ -32,8 +32,6 @@ type owners struct {
 	// questions and opens go on where the kernel takes long. Without opens no files are looked at.
 	questions *deep.Questions[owned]
 	opens     *deep.Questions[func(gpu.UUID) bool]
-	// reserved are the reservations of this round.
-	reserved reserved
 }
 
 const mostKnown = 1024 // where a round lists fewer
@@ -86,7 +84,6 @@ func newOwners(site Site, proc process.FS, opens func(pid int) func(gpu.UUID) bo
 // of finds the owner of each process that these GPUs just listed, and waits for a time at most. Graphics of no
 // job, such as a display server's, is left out: it keeps neither jobs nor MPS servers from the device.
 func (o *owners) of(readings []gpu.Reading, all reserved, wait time.Duration) map[Device]gpu.Measured[[]Process] {
-	o.reserved = all
 	o.running.Refresh() // drops those that have ended: what a GPU listed before has its PID still
 	o.round, o.runs = make(map[process.ID]owned, len(o.known)), map[SlotKey]bool{}
 	found, questions := map[Device]gpu.Measured[[]Process]{}, map[string][]process.ID{}
@@ -106,7 +103,7 @@ func (o *owners) of(readings []gpu.Reading, all reserved, wait time.Duration) ma
 	}
 	until := time.Now().Add(wait)
 	maps.Copy(o.round, o.questions.Ask(questions)(until))
-	opened := o.opened(found, latest, until)
+	opened := o.opened(found, all, latest, until)
 	for d, list := range found {
 		found[d] = o.settled(d, list, latest[d.GPU], opened)
 		if list.Known && o.here.end < latest[d.GPU] {
@@ -219,35 +216,46 @@ func (o *owners) find(id process.ID) owned {
 	return owned{owner: OwnerNone}
 }
 
-// opened looks at the files of processes where they have no place. A job can have a GPU's node opened by a process that
-// ends, and a child use it when another process has that PID, which the driver lists. So nothing is held against a
-// process that does not have the node of the GPU open itself.
+// placed is a process on a device.
+type placed struct {
+	Device
+	process.ID
+}
+
+// opened are the processes where they have no place, as far as is known, and whether they are seen to have the GPU's
+// node open. A job can have a GPU's node opened by a process that ends, and a child use it when another process has
+// that PID, which the driver lists. So nothing is held against a process that does not have the node open itself.
 func (o *owners) opened(
-	found map[Device]gpu.Measured[[]Process], latest map[gpu.UUID]uint64, until time.Time,
-) map[process.ID]func(gpu.UUID) bool {
+	found map[Device]gpu.Measured[[]Process], all reserved, latest map[gpu.UUID]uint64, until time.Time,
+) map[placed]bool {
 	if o.opens == nil {
 		return nil
 	}
-	asked := map[process.ID]bool{}
+	strays, asked := map[placed]bool{}, map[process.ID]bool{}
 	for d, list := range found {
 		for i := range list.Value {
-			if p := &list.Value[i]; o.strays(d, p, o.entry(d, p.PID, latest[d.GPU])) {
-				asked[process.ID{PID: p.PID, Started: p.Started}] = true
+			p := &list.Value[i]
+			id := process.ID{PID: p.PID, Started: p.Started}
+			lost := p.Owner != OwnerEnded && o.round[id].strays(d, p, all)
+			if lost && o.entry(d, p.PID, latest[d.GPU]).opened != p.Started {
+				strays[placed{d, id}], asked[id] = false, true
 			}
 		}
 	}
-	return o.opens.Ask(map[string][]process.ID{"": slices.Collect(maps.Keys(asked))})(until)
+	answers := o.opens.Ask(map[string][]process.ID{"": slices.Collect(maps.Keys(asked))})(until)
+	for at := range strays {
+		if has := answers[at.ID]; has != nil {
+			strays[at] = has(at.GPU)
+		}
+	}
+	return strays
 }
 
-// strays says whether a running process is where it has no place, as far as is known, and was not seen to have the node
-// open. Graphics of no slot stays out of all this.
-func (o *owners) strays(d Device, p *Process, e listed) bool {
-	if o.opens == nil || p.Owner == OwnerEnded || e.opened == p.Started {
-		return false
-	}
-	switch of := o.round[process.ID{PID: p.PID, Started: p.Started}]; of.owner {
+// strays says whether a process is where its owner has no place. Graphics of no slot stays out of all this.
+func (of owned) strays(d Device, p *Process, all reserved) bool {
+	switch of.owner {
 	case OwnerSlot:
-		return !o.reserved.on(d, of.slot)
+		return !all.on(d, of.slot)
 	case OwnerNone, OwnerUnknown:
 		return !p.Graphics
 	}
@@ -256,9 +264,12 @@ func (o *owners) strays(d Device, p *Process, e listed) bool {
 
 // on says whether a slot has a reservation on a device. NVML lists the processes of MIG devices with their GPU, too.
 func (r reserved) on(d Device, slot SlotKey) bool {
+	its := func(b Reservation) bool { return b.Slot == slot }
+	if slices.ContainsFunc(r[d], its) {
+		return true
+	}
 	for other, all := range r {
-		same := other == d || d.MIG == "" && other.GPU == d.GPU
-		if same && slices.ContainsFunc(all, func(b Reservation) bool { return b.Slot == slot }) {
+		if d.MIG == "" && other.GPU == d.GPU && slices.ContainsFunc(all, its) {
 			return true
 		}
 	}
@@ -267,7 +278,7 @@ func (r reserved) on(d Device, slot SlotKey) bool {
 
 // settled has the answers, and notes them for the next reading. Graphics that may be a job's stays.
 func (o *owners) settled(
-	d Device, list gpu.Measured[[]Process], latest uint64, opened map[process.ID]func(gpu.UUID) bool,
+	d Device, list gpu.Measured[[]Process], latest uint64, opened map[placed]bool,
 ) gpu.Measured[[]Process] {
 	if !list.Known {
 		return list
@@ -279,12 +290,11 @@ func (o *owners) settled(
 		if p.Owner == OwnerUnknown || p.Owner == OwnerNone {
 			p.Owner, p.Slot = o.round[id].owner, o.round[id].slot
 		}
-		if o.strays(d, p, e) {
-			if has := opened[id]; has != nil && has(d.GPU) {
-				e.opened = p.Started
-			} else { // another one may use the GPU under its PID
-				p.Owner, p.Slot = OwnerEnded, SlotKey{}
-			}
+		switch open, stray := opened[placed{d, id}]; {
+		case open:
+			e.opened = p.Started
+		case stray: // another one may use the GPU under its PID
+			p.Owner, p.Slot = OwnerEnded, SlotKey{}
 		}
 		e.slot, e.ended = p.Slot, p.Owner == OwnerEnded
 		now[p.PID] = e

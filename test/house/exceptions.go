@@ -9,7 +9,7 @@ var exceptions = rules{
 		"agent/config":                 {22, 2800, "the named exception of the design: every key of gpuslot.toml with its type, its default and its error"},
 		"agent/daemons":                {15, 1700, "one state machine for each GPU: probe, self-test, fault and restart decide on the same state"},
 		"agent/plan":                   {26, 2600, "the named exception of the design: Build is pure, and its files are the steps of one calculation"},
-		"agent/usage":                  {15, 2370, "the mathematics of attribution, and whose the processes are; its parts share the types of one sample"},
+		"agent/usage":                  {15, 2380, "the mathematics of attribution, and whose the processes are; its parts share the types of one sample"},
 		"cmd/gpuslot":                  {46, 6400, "one file for each verb; a verb is thin, and there are many"},
 		"cmd/gpuslot/advise":           {23, 3200, "one model of jobs and GPUs, from records to advice; its texts are in paper"},
 		"cmd/gpuslot/bench":            {15, 1800, "results, figures and advice of one benchmark; the measuring is in measure"},

@@ -49,7 +49,8 @@ func outsideJobs(ctx context.Context, st *Stage) (err error) {
 	}
 	const node = "/dev/driver-node"
 	opened := fmt.Sprintf("/dev/nvidia%d", g.Index) // the device number is that of /dev/full
-	_, err = st.Run(ctx, "sh", "-ec", fmt.Sprintf("mknod -m 666 %s c 195 %d; mknod -m 666 %s c 1 7", node, g.Index, opened))
+	_, err = st.Run(ctx, "sh", "-ec",
+		fmt.Sprintf("mknod -m 666 %s c 195 %d; mknod -m 666 %s c 1 7", node, g.Index, opened))
 	defer func() {
 		_, errRemove := st.Run(context.WithoutCancel(ctx), "rm", "-f", node, opened)
 		err = errors.Join(err, errRemove)
