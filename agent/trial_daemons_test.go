@@ -16,6 +16,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/mps"
 	"github.com/gpuslot/gpuslot/test/driver"
+	"github.com/gpuslot/gpuslot/test/poll"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
@@ -68,14 +69,13 @@ func daemonAgent(t *testing.T, u gpu.UUID, program, server string) *testAgent {
 // until applies at the loop's pace until the status of the server says a text.
 func (ta *testAgent) until(text string) {
 	ta.t.Helper()
-	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	var got string
+	if !poll.Until(5*time.Minute, 50*time.Millisecond, func() bool {
 		ta.apply(false)
-		switch got := ta.serverText(); {
-		case strings.Contains(got, text):
-			return
-		case time.Now().After(end):
-			ta.t.Fatalf("status says %q, want %q", got, text)
-		}
+		got = ta.serverText()
+		return strings.Contains(got, text)
+	}) {
+		ta.t.Fatalf("status says %q, want %q", got, text)
 	}
 }
 

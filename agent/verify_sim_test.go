@@ -27,6 +27,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/cuda"
 	"github.com/gpuslot/gpuslot/mps"
+	"github.com/gpuslot/gpuslot/test/poll"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
@@ -181,14 +182,12 @@ func (s *simulated) stray(uid uint32) {
 		_ = in.Close()
 		_ = c.Wait()
 	})
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		servers, err := s.clients.Servers(s.t.Context(), s.gpu)
-		if err == nil && len(servers) == 1 && slices.Contains(servers[0].Clients, c.Process.Pid) {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("the stray client does not attach: %+v, %v", servers, err)
-		}
+	var servers []mps.Server
+	if !poll.Until(5*time.Minute, 5*time.Millisecond, func() bool {
+		servers, err = s.clients.Servers(s.t.Context(), s.gpu)
+		return err == nil && len(servers) == 1 && slices.Contains(servers[0].Clients, c.Process.Pid)
+	}) {
+		s.t.Fatalf("the stray client does not attach: %+v, %v", servers, err)
 	}
 }
 

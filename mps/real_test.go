@@ -20,6 +20,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu/process"
 	"github.com/gpuslot/gpuslot/test/alone"
 	"github.com/gpuslot/gpuslot/test/driver"
+	"github.com/gpuslot/gpuslot/test/poll"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
@@ -180,12 +181,9 @@ func signal(t testing.TB, p process.ID, sig syscall.Signal) {
 
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if done() {
-			return
-		}
+	if !poll.Until(5*time.Minute, time.Millisecond, done) {
+		t.Fatalf("waited five minutes for: %s", what)
 	}
-	t.Fatalf("waited five minutes for: %s", what)
 }
 
 func wantFault(t testing.TB, err error, want Fault, texts ...string) {

@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/gpuslot/gpuslot/cmd/gpuslot/bench"
+	"github.com/gpuslot/gpuslot/test/poll"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
@@ -159,9 +160,7 @@ func living(t *testing.T, state string) (pids []int) {
 
 func await(t *testing.T, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not come to that")
-		}
+	if !poll.Until(5*time.Minute, 10*time.Millisecond, is) {
+		t.Fatal("it does not come to that")
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/alone"
 	"github.com/gpuslot/gpuslot/test/driver"
+	"github.com/gpuslot/gpuslot/test/poll"
 )
 
 // TestMain lets the test binary be gpuslotd, so that a test can kill it.
@@ -141,15 +142,14 @@ func (n *node) status() (*api.Status, error) {
 func (n *node) await(what string, is func(*api.Status) bool) *api.Status {
 	n.t.Helper()
 	var last *api.Status
-	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	if !poll.Until(5*time.Minute, 20*time.Millisecond, func() bool {
 		s, err := n.status()
-		if err == nil && is(s) {
-			return s
-		}
 		last = s
+		return err == nil && is(s)
+	}) {
+		n.t.Fatalf("waited in vain for %s; status: %+v", what, last)
 	}
-	n.t.Fatalf("waited in vain for %s; status: %+v", what, last)
-	return nil
+	return last
 }
 
 func accepts(s *api.Status) bool {

@@ -51,7 +51,7 @@ func TestBrokenAgents(t *testing.T) {
 		if elsewhere(t) {
 			return
 		}
-		c, b := runScript(t, "")
+		c, b := runScript(t, plain())
 		if b != nil {
 			t.Fatalf("does not hold: %s\n%s", b.rule, b.text)
 		}
@@ -82,13 +82,11 @@ func TestBrokenAgents(t *testing.T) {
 
 func runScript(t *testing.T, daemon string) (*campaign, *broken) {
 	c := newCampaign(newNode(t, "550.163.01", daemon), 1)
-	if daemon != "" {
-		c.heals = 10 * time.Second
-	}
 	c.idleFirst = true
-	if daemon == "" {
+	if daemon == plain() {
 		return c, c.run(script)
 	}
+	c.heals = 10 * time.Second
 	// A kill harms neighbours only while a kernel runs: it may miss that, so there are more of it.
 	return c, c.run(append(slices.Clone(script), script[1], script[1], script[1]))
 }

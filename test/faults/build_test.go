@@ -10,12 +10,15 @@ import (
 	"testing"
 )
 
-// programs are built once, before the first test goes into its namespaces. The agent
-// has the race detector, but for a benchmark.
+// programs are built once, before the first test goes into its namespaces: those of a node, and below plain
+// an agent without the race detector. That of a node has it, but for a benchmark.
 var programs = sync.OnceValues(func() (string, error) {
-	dir := os.Getenv(programsDir)
+	dir, plain := filepath.Join(os.Getenv(programsDir), "node"), filepath.Join(os.Getenv(programsDir), "plain")
 	if os.Getenv(role) == "tests" {
 		return dir, nil
+	}
+	if err := goBuild(plain+"/", nil, "cmd/gpuslotd"); err != nil {
+		return "", err
 	}
 	if err := goBuild(dir+"/", nil, "cmd/gpuslot", "cmd/gpuslot-condor", "test/faults/starter"); err != nil {
 		return "", err
@@ -39,6 +42,10 @@ func build(t *testing.T) string {
 	}
 	return dir
 }
+
+// plain is the agent without the race detector, which needs a third of its time. The campaign, the reactions and
+// the hostile jobs have one with it.
+func plain() string { return filepath.Join(os.Getenv(programsDir), "plain", "gpuslotd") }
 
 // goBuild builds packages of this repository.
 func goBuild(out string, flags []string, packages ...string) error {

@@ -4,7 +4,7 @@
 // hook. There is no HTCondor: the test plays the startd. Start at TestCampaign;
 // the injections are in injections_test.go, what must hold in holds_test.go.
 //
-// GPUSLOT_CAMPAIGN=1 makes 500 injections instead of two of each kind, a third with each
+// GPUSLOT_CAMPAIGN=1 makes 500 injections instead of one of each kind, a third with each
 // driver; GPUSLOT_CAMPAIGN_SEED=n repeats a run, GPUSLOT_CAMPAIGN_ONLY=regexp
 // makes injections of these names only.
 package faults

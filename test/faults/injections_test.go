@@ -17,6 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	nvidia "github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/faults/order"
+	"github.com/gpuslot/gpuslot/test/poll"
 )
 
 // injection is one kind of harm. Do harms, says with touch who may suffer, and
@@ -165,14 +166,14 @@ func (c *campaign) works(st *api.Status, gpu int) bool {
 const noticed = time.Minute
 
 // waitFor polls for something that the test itself brings about.
-func (c *campaign) waitFor(what string, is func() bool) {
+func (c *campaign) waitFor(what string, is func() bool) { c.wait(what, 20*time.Millisecond, is) }
+
+// wait is waitFor with another pause between two questions.
+func (c *campaign) wait(what string, pause time.Duration, is func() bool) {
 	c.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if is() {
-			return
-		}
+	if !poll.Until(patience, pause, is) {
+		c.fail(settles, "waited in vain for "+what)
 	}
-	c.fail(settles, "waited in vain for "+what)
 }
 
 func (c *campaign) fail(rule, text string) {

@@ -26,7 +26,7 @@ func TestPowerCut(t *testing.T) {
 	if os.Getenv(longVariable) != "" {
 		rounds = 50
 	}
-	c := newCampaign(newNode(t, "550.163.01", ""), uint64(fixedSeed))
+	c := newCampaign(newNode(t, "550.163.01", plain()), uint64(fixedSeed))
 	defer c.clear()
 	c.now = &row{outcomes: map[string]int{}}
 	closed := make([]bool, gpus) // as the operator was told last

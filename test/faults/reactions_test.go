@@ -114,14 +114,8 @@ func (r *reactions) overBudgets() {
 	r.measured(row)
 }
 
-// until polls every millisecond and asks nobody.
-func (r *reactions) until(is func() bool, what string) {
-	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.fail(settles, "waited in vain for "+what)
-		}
-	}
-}
+// until is waitFor for what is measured.
+func (r *reactions) until(is func() bool, what string) { r.wait(what, time.Millisecond, is) }
 
 // pace gives the agent the health interval that sites have; tests have a
 // shorter one.
@@ -184,7 +178,6 @@ func (r *reactions) awaitAll(row *reaction, waits *[]wait) {
 // says asks for the status: it tells what the agent saw, and looks at nothing itself.
 func (r *reactions) says(gpu int, what func(*api.StatusGPU) bool) func() bool {
 	return func() bool {
-		time.Sleep(5 * time.Millisecond)
 		st, err := r.status()
 		return err == nil && what(r.gpuOf(st, gpu))
 	}

@@ -86,7 +86,7 @@ func TestSavedFiles(t *testing.T) {
 	if elsewhere(t) {
 		return
 	}
-	c := newCampaign(newNode(t, "550.163.01", ""), 1)
+	c := newCampaign(newNode(t, "550.163.01", plain()), 1)
 	defer c.clear()
 	c.now = &row{outcomes: map[string]int{}}
 	c.guarded("start", func() {
@@ -109,7 +109,7 @@ func TestSavedLimits(t *testing.T) {
 	if elsewhere(t) {
 		return
 	}
-	c := newCampaign(newNode(t, "615.71.09", ""), 1)
+	c := newCampaign(newNode(t, "615.71.09", plain()), 1)
 	defer c.clear()
 	c.now = &row{outcomes: map[string]int{}}
 	c.guarded("start", func() { c.settle("all GPUs to open", c.allOpen) })

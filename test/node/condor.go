@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gpuslot/gpuslot/test/poll"
 )
 
 // StartCondor starts condor.service and waits until the collector knows the schedd and at least one slot, 3 s
@@ -38,9 +41,9 @@ func (n *Node) WaitSlots(ctx context.Context, slots int) error {
 }
 
 // Wait asks cond until it says true, ten times a second at first and then less often, because each question costs the
-// node some programs: where answers come late, it waits four times as long as the last one took. It does so for twice
-// Patience at most, unless the context has a deadline. When that ends first, the error says what was waited for and
-// what the node has to say about it.
+// node some programs: where answers come late, it waits longer (test/poll). It does so for twice Patience at most, unless
+// the context has a deadline. When that ends first, the error says what was waited for and what the node has to say about
+// it.
 func (n *Node) Wait(ctx context.Context, what string, cond func() bool) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -55,7 +58,7 @@ func (n *Node) Wait(ctx context.Context, what string, cond func() bool) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w%s%s", what, ctx.Err(), n.queue(), n.diagnosis())
-		case <-time.After(max(pause, min(4*time.Since(asked), 4*time.Second))):
+		case <-time.After(poll.Pause(asked, pause)):
 		}
 	}
 }
@@ -119,19 +122,24 @@ func (n *Node) JobLog(ctx context.Context, cluster int) (string, error) {
 // queue or, when they have left it, from the history. Values are ClassAd literals: strings in quotes,
 // "undefined" for what is not there.
 func (n *Node) JobAttrs(ctx context.Context, cluster int, attrs ...string) ([][]string, error) {
+	all := append([]string{"TotalSubmitProcs"}, attrs...)
 	// The queue first: a job that leaves it in between is then seen twice, not missed.
-	jobs, err := n.jobs(ctx, queue, cluster, attrs...)
+	jobs, err := n.jobs(ctx, queue, cluster, all...)
 	if err != nil {
 		return nil, err
 	}
-	left, err := n.jobs(ctx, history, cluster, attrs...)
-	if err != nil {
-		return nil, err
+	if len(jobs) == 0 || slices.ContainsFunc(slices.Collect(maps.Values(jobs)), func(row []string) bool {
+		return row[0] != strconv.Itoa(len(jobs))
+	}) {
+		left, err := n.jobs(ctx, history, cluster, all...)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(jobs, left)
 	}
-	maps.Copy(jobs, left)
 	var rows [][]string
 	for _, proc := range slices.Sorted(maps.Keys(jobs)) {
-		rows = append(rows, jobs[proc])
+		rows = append(rows, jobs[proc][1:])
 	}
 	return rows, nil
 }
@@ -165,11 +173,13 @@ func (n *Node) WaitJobs(ctx context.Context, cluster int, states ...int) error {
 		status, err := strconv.Atoi(row[0])
 		return err != nil || !slices.Contains(states, status)
 	}
-	var log eventLog
+	asked := time.Now()
 	return n.Wait(ctx, fmt.Sprintf("job %d in state %v", cluster, states), func() bool {
-		if log.quiet(ctx, n, cluster) {
+		log, err := n.JobLog(ctx, cluster)
+		if err == nil && !logged(log, states) && time.Since(asked) < askAnyway {
 			return false
 		}
+		asked = time.Now()
 		waiting, err := n.jobs(ctx, queue, cluster, "JobStatus")
 		if err != nil || slices.ContainsFunc(slices.Collect(maps.Values(waiting)), other) {
 			return false // without a look at the history
@@ -179,23 +189,37 @@ func (n *Node) WaitJobs(ctx context.Context, cluster int, states ...int) error {
 	})
 }
 
-// eventLog says when a question to the schedd is worth its two programs.
-type eventLog struct {
-	events         int
-	changed, asked time.Time
+// askAnyway is how often the schedd is asked while the event log shows other states. A job that waits for its hook runs
+// for the schedd, and its program has not started for the event log.
+const askAnyway = 4 * time.Second
+
+// stateAfter is the state of a job after an event.
+var stateAfter = map[string]int{
+	"000": 1, // submitted
+	"001": 2, // executing
+	"004": 1, // evicted
+	"005": 4, // terminated
+	"007": 1, // the shadow met an error
+	"009": 3, // removed
+	"012": 5, // held
+	"013": 1, // released
 }
 
-// quiet says that no job of the cluster has had an event for a second, and that the schedd was asked less than three
-// seconds ago.
-func (e *eventLog) quiet(ctx context.Context, n *Node, cluster int) bool {
-	now := time.Now()
-	log, err := n.ReadFile(ctx, eventLogFile)
-	if events := strings.Count(log, fmt.Sprintf(" (%03d.", cluster)); err != nil || events != e.events {
-		e.events, e.changed = events, now
+// logged says whether by its events each job of a cluster is in one of the states. The schedd says so a moment later.
+func logged(log string, states []int) bool {
+	now := map[string]int{}
+	for _, event := range eventLine.FindAllStringSubmatch(log, -1) {
+		if state := stateAfter[event[1]]; state > 0 {
+			now[event[2]] = state
+		}
 	}
-	if now.Sub(e.changed) > time.Second && now.Sub(e.asked) < 3*time.Second {
-		return true
+	for _, state := range now {
+		if !slices.Contains(states, state) {
+			return false
+		}
 	}
-	e.asked = now
-	return false
+	return len(now) > 0
 }
+
+// eventLine is the first line of an event: its kind, and the number of its job in the cluster.
+var eventLine = regexp.MustCompile(`(?m)^(\d{3}) \(\d+\.(\d+)\.\d+\) `)

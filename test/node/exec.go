@@ -18,11 +18,10 @@ import (
 // path is that of commands inside.
 const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Cmd is a command to run inside a node.
+// Cmd is a command to run inside a node, in its user's home directory.
 type Cmd struct {
 	Args  []string
 	User  string            // default: root
-	Dir   string            // default: the user's home directory
 	Env   map[string]string // added to HOME, USER, LOGNAME, SHELL and PATH; nothing of the test's own
 	Stdin io.Reader         // default: empty
 }
@@ -108,13 +107,15 @@ func (n *Node) Exec(ctx context.Context, c Cmd) (Result, error) {
 }
 
 // nsenterArgs enters all namespaces of PID 1, becomes the user with the user's environment, and goes to its
-// directory. Each program on the way costs as much as a short command, so root needs one only.
+// directory. Each program on the way costs as much as a short command, so root needs none.
 func (n *Node) nsenterArgs(c Cmd) []string {
-	args := []string{"-t", strconv.Itoa(n.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-S", "0", "-G", "0", "--"}
-	if c.User != "" && c.User != "root" {
-		args = append(args, "setpriv", "--reuid", c.User, "--regid", c.User, "--init-groups", "--reset-env")
+	args := []string{"-t", strconv.Itoa(n.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-S", "0", "-G", "0"}
+	if c.User == "" || c.User == "root" {
+		args = append(args, "-w"+filepath.Join("/proc", strconv.Itoa(n.leader), "root/root"), "--")
+	} else {
+		args = append(args, "--", "setpriv", "--reuid", c.User, "--regid", c.User, "--init-groups", "--reset-env",
+			"sh", "-c", `export PATH="$1"; cd && shift && exec "$@"`, "sh", path)
 	}
-	args = append(args, "sh", "-c", `export PATH="$1"; cd "${2:-$HOME}" && shift 2 && exec "$@"`, "sh", path, c.Dir)
 	if len(c.Env) > 0 {
 		args = append(args, "env")
 		for name, value := range c.Env {

@@ -29,6 +29,9 @@ func (n *Node) open(name string, flags uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// Socket is the path, outside, of a socket inside. It is short, as a socket's must be, and links in it lead outside.
+func (n *Node) Socket(name string) string { return fmt.Sprintf("/proc/%d/root%s", n.leader, name) }
+
 // exists says whether there is a file.
 func (n *Node) exists(name string) bool {
 	f, err := n.open(name, unix.O_PATH)

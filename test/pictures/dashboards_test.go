@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gpuslot/gpuslot/test/poll"
 )
 
 // dashboard is what matters of Grafana's JSON.
@@ -225,12 +227,12 @@ func (s server) await(t *testing.T, what, expr string) {
 	t.Helper()
 	var samples int
 	var err error
-	for end := time.Now().Add(patience); samples == 0; time.Sleep(200 * time.Millisecond) {
-		if time.Now().After(end) {
-			text, _ := get(s.url + "/api/v1/query?query=" + url.QueryEscape(`{__name__=~"gpuslot_.*"}`))
-			t.Fatalf("waited %s for: %s: %s (%v); Prometheus has:\n%s", patience, what, expr, err, text)
-		}
+	if !poll.Until(patience, 200*time.Millisecond, func() bool {
 		samples, err = s.query(expr)
+		return samples > 0
+	}) {
+		text, _ := get(s.url + "/api/v1/query?query=" + url.QueryEscape(`{__name__=~"gpuslot_.*"}`))
+		t.Fatalf("waited %s for: %s: %s (%v); Prometheus has:\n%s", patience, what, expr, err, text)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/test/alone"
 	"github.com/gpuslot/gpuslot/test/faults/order"
+	"github.com/gpuslot/gpuslot/test/poll"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
@@ -222,14 +223,12 @@ func (n *node) await(what string, done func(text string) bool) {
 // eventually asks until the answer is the wanted one. A failure prints the last.
 func (n *node) eventually(what string, ask func() (answer string, done bool)) {
 	n.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		answer, done := ask()
-		if done {
-			return
-		}
-		if time.Now().After(end) {
-			n.Fatalf("waited %s for: %s; seen last:\n%s", patience, what, answer)
-		}
+	var answer string
+	if !poll.Until(patience, 100*time.Millisecond, func() (done bool) {
+		answer, done = ask()
+		return done
+	}) {
+		n.Fatalf("waited %s for: %s; seen last:\n%s", patience, what, answer)
 	}
 }
 

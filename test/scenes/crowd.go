@@ -11,6 +11,7 @@ import (
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/test/node"
+	"github.com/gpuslot/gpuslot/test/poll"
 )
 
 // seenClient is an MPS client as the simulated GPUs showed it, at its largest.
@@ -32,6 +33,7 @@ func (c *crowd) untilDone(ctx context.Context, cluster int) error {
 	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	for {
+		asked := time.Now()
 		rows, err := c.JobAttrs(ctx, cluster, "JobStatus")
 		if err != nil {
 			return err
@@ -45,7 +47,7 @@ func (c *crowd) untilDone(ctx context.Context, cluster int) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("cluster %d is not done: %w", cluster, ctx.Err())
-		case <-time.After(300 * time.Millisecond):
+		case <-time.After(poll.Pause(asked, 300*time.Millisecond)):
 		}
 	}
 }

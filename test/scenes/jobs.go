@@ -160,8 +160,11 @@ const (
 	held      = 5
 )
 
-// executing is what the event log says when a job starts for good, after the hook.
-const executing = "Job executing on host"
+// What the event log says when a job was submitted, and when it starts for good, after the hook.
+const (
+	submitted = "Job submitted from host"
+	executing = "Job executing on host"
+)
 
 // waitJobs is WaitJobs with a deadline of its own. Jobs run when their programs do:
 // HTCondor says so before the hook has admitted them.
@@ -171,13 +174,9 @@ func (st *Stage) waitJobs(ctx context.Context, cluster int, states ...int) error
 	if err := st.WaitJobs(ctx, cluster, states...); err != nil || !slices.Equal(states, []int{running}) {
 		return err
 	}
-	rows, err := st.JobAttrs(ctx, cluster, "ProcId")
-	if err != nil {
-		return err
-	}
 	return st.Wait(ctx, fmt.Sprintf("the programs of %d", cluster), func() bool {
 		log, err := st.JobLog(ctx, cluster)
-		return err == nil && strings.Count(log, executing) >= len(rows)
+		return err == nil && strings.Count(log, executing) >= strings.Count(log, submitted)
 	})
 }
 
@@ -206,16 +205,15 @@ func (st *Stage) remove(ctx context.Context, cluster int) error {
 	})
 }
 
-// staysIdle watches for a time that a job is never started.
+// staysIdle watches for a time that a job is never started. The schedd counts the starts.
 func (st *Stage) staysIdle(ctx context.Context, cluster int, watch time.Duration) (bool, error) {
-	for end := time.Now().Add(watch); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-		rows, err := st.JobAttrs(ctx, cluster, "JobStatus", "NumShadowStarts")
-		if err != nil {
-			return false, err
-		}
-		if len(rows) == 0 || rows[0][0] != strconv.Itoa(idle) || rows[0][1] != "undefined" {
-			return false, nil
-		}
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-time.After(watch):
 	}
-	return true, nil
+	rows, err := st.JobAttrs(ctx, cluster, "JobStatus", "NumShadowStarts")
+	return len(rows) > 0 && !slices.ContainsFunc(rows, func(row []string) bool {
+		return row[0] != strconv.Itoa(idle) || row[1] != "undefined"
+	}), err
 }

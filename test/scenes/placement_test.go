@@ -13,13 +13,14 @@ import (
 )
 
 // largeAfter is how long a large job waits in this scene before a GPU is closed to
-// small ones; small jobs run for smallSeconds at most.
+// small ones; small jobs have smallMiB and run for smallSeconds at most.
 const (
 	largeAfter   = 10 * time.Second
 	smallSeconds = 24
+	smallMiB     = 8192
 )
 
-// A stream of jobs of 4 GB holds two GPUs so full that one of 20 GB would wait until
+// A stream of jobs of 8 GB holds two GPUs so full that one of 20 GB would wait until
 // the stream has ended: it starts once it has waited its time and the small ones on one
 // GPU have ended. The first small ones run until the GPUs are full, however slowly jobs
 // start. Then how a slot weighs, and how jobs are packed onto one GPU.
@@ -31,12 +32,12 @@ func TestPlacement(t *testing.T) {
 	must(t, st.pack(ctx))
 
 	full, release := holdFor(t, st, "full")
-	stream, err := st.submit(ctx, job{Lines: vram(4096),
+	stream, err := st.submit(ctx, job{Lines: vram(smallMiB),
 		Program: program{"small.sh", fmt.Sprintf("#!/bin/sh\ncat $2\nsleep $((%d + $1 %% %d))\n",
 			smallSeconds/2, smallSeconds/2)},
-		Arguments: "$(Process) " + full, Queue: "queue 120"})
+		Arguments: "$(Process) " + full, Queue: "queue 90"})
 	must(t, err)
-	must(t, st.waitRunning(ctx, 14))
+	must(t, st.waitRunning(ctx, 6))
 	release()
 	var waits []time.Duration
 	for range 2 {
@@ -53,16 +54,16 @@ func TestPlacement(t *testing.T) {
 		st.Check(small > 0, "the large job overtook %d small ones that wait", small)
 		must(t, st.waitJobs(ctx, large, completed))
 	}
-	st.Say("20 GB jobs in a stream of 4 GB jobs started after %s (T = %s, the small ones run for %d s at most)",
+	st.Say("20 GB jobs in a stream of 8 GB jobs started after %s (T = %s, the small ones run for %d s at most)",
 		waits, largeAfter, smallSeconds)
-	out, err := st.Run(ctx, "condor_status", "-constraint", `SlotType == "Dynamic" && VRAM == 4096`,
+	out, err := st.Run(ctx, "condor_status", "-constraint", fmt.Sprintf(`SlotType == "Dynamic" && VRAM == %d`, smallMiB),
 		"-limit", "1", "-af", "SlotWeight", "Cpus", "GPUSlotCpusPerMiB")
 	must(t, err)
 	var weight, cpus, per float64
 	_, err = fmt.Sscan(out.Stdout, &weight, &cpus, &per)
 	must(t, err)
-	st.Check(weight == max(cpus, 4096*per),
-		"a slot of %g CPUs and 4096 MiB weighs %g, the larger of its CPUs and %g", cpus, weight, 4096*per)
+	st.Check(weight == max(cpus, smallMiB*per),
+		"a slot of %g CPUs and %d MiB weighs %g, the larger of its CPUs and %g", cpus, smallMiB, weight, smallMiB*per)
 	must(t, st.remove(ctx, stream))
 	done(t, st)
 }

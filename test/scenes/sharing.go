@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpuslot/gpuslot/agent/api"
 	"github.com/gpuslot/gpuslot/gpu"
+	"github.com/gpuslot/gpuslot/test/poll"
 )
 
 // The mixture: small jobs pinned to two GPUs, so that the share limit binds
@@ -123,6 +124,7 @@ func (w *watch) untilDone(ctx context.Context) error {
 	}
 	within := true
 	for {
+		looked := time.Now()
 		s, err := w.Status(ctx)
 		if err != nil {
 			return err
@@ -149,7 +151,7 @@ func (w *watch) untilDone(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("jobs left in the queue: %s", oneLine(out.Stdout))
-		case <-time.After(300 * time.Millisecond):
+		case <-time.After(poll.Pause(looked, 300*time.Millisecond)):
 		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpuslot/gpuslot/test/poll"
 )
 
 // legs are the two builds: every test of simjob and simgpu runs on both.
@@ -219,10 +221,8 @@ func (r *running) end() int {
 // eventually waits for the state to become so.
 func (n *Node) eventually(t *testing.T, what string, so func(shown) bool) {
 	t.Helper()
-	for start := time.Now(); !so(n.shown(t)); time.Sleep(5 * time.Millisecond) {
-		if time.Since(start) > patience {
-			t.Fatalf("never %s:\n%s", what, n.simgpu(t, "show"))
-		}
+	if !poll.Until(patience, 5*time.Millisecond, func() bool { return so(n.shown(t)) }) {
+		t.Fatalf("never %s:\n%s", what, n.simgpu(t, "show"))
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpuslot/gpuslot/test/driver"
+	"github.com/gpuslot/gpuslot/test/poll"
 )
 
 // leg is one control program: NVIDIA's own of a branch, or ours that does as
@@ -269,10 +270,8 @@ func gone(pid int) bool {
 
 func (b *bench) until(what string, so func() bool) {
 	b.t.Helper()
-	for start := time.Now(); !so(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(start) > patience {
-			b.t.Fatalf("never: %s; the daemon said:\n%s", what, b.output())
-		}
+	if !poll.Until(patience, 2*time.Millisecond, so) {
+		b.t.Fatalf("never: %s; the daemon said:\n%s", what, b.output())
 	}
 }
 

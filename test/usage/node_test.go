@@ -17,6 +17,7 @@ import (
 	"github.com/gpuslot/gpuslot/gpu"
 	"github.com/gpuslot/gpuslot/gpu/nvml"
 	"github.com/gpuslot/gpuslot/test/alone"
+	"github.com/gpuslot/gpuslot/test/poll"
 	"github.com/gpuslot/gpuslot/test/sim"
 )
 
@@ -179,10 +180,8 @@ func (n *node) control(vars []string, command string) string {
 // until waits for what the node does by itself in milliseconds.
 func (n *node) until(what string, done func() bool) {
 	n.Helper()
-	for end := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			n.Fatalf("not seen: %s", what)
-		}
+	if !poll.Until(patience, 5*time.Millisecond, done) {
+		n.Fatalf("not seen: %s", what)
 	}
 }
 
