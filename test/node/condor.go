@@ -122,11 +122,19 @@ func (n *Node) JobLog(ctx context.Context, cluster int) (string, error) {
 // queue or, when they have left it, from the history. Values are ClassAd literals: strings in quotes,
 // "undefined" for what is not there.
 func (n *Node) JobAttrs(ctx context.Context, cluster int, attrs ...string) ([][]string, error) {
+	return n.rows(ctx, cluster, nil, attrs...)
+}
+
+// rows is JobAttrs, without rows if one in the queue is not wanted.
+func (n *Node) rows(ctx context.Context, cluster int, unwanted func(row []string) bool, attrs ...string) ([][]string, error) {
 	all := append([]string{"TotalSubmitProcs"}, attrs...)
 	// The queue first: a job that leaves it in between is then seen twice, not missed.
 	jobs, err := n.jobs(ctx, queue, cluster, all...)
 	if err != nil {
 		return nil, err
+	}
+	if unwanted != nil && slices.ContainsFunc(slices.Collect(maps.Values(jobs)), func(row []string) bool { return unwanted(row[1:]) }) {
+		return nil, nil // without a look at the history
 	}
 	if len(jobs) == 0 || slices.ContainsFunc(slices.Collect(maps.Values(jobs)), func(row []string) bool {
 		return row[0] != strconv.Itoa(len(jobs))
@@ -180,11 +188,7 @@ func (n *Node) WaitJobs(ctx context.Context, cluster int, states ...int) error {
 			return false
 		}
 		asked = time.Now()
-		waiting, err := n.jobs(ctx, queue, cluster, "JobStatus")
-		if err != nil || slices.ContainsFunc(slices.Collect(maps.Values(waiting)), other) {
-			return false // without a look at the history
-		}
-		rows, err := n.JobAttrs(ctx, cluster, "JobStatus")
+		rows, err := n.rows(ctx, cluster, other, "JobStatus")
 		return err == nil && len(rows) > 0 && !slices.ContainsFunc(rows, other)
 	})
 }
