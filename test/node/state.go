@@ -120,7 +120,9 @@ func (s *state) write(image string, o Options) error {
 			return err
 		}
 	}
-	return nil
+	// Last, so that they are newer than a /usr that has some of the files: systemd would run ldconfig and its other
+	// work after an update at the boot.
+	return errors.Join(s.putFile("/etc/.updated", File{}, owners), s.putFile("/var/.updated", File{}, owners))
 }
 
 // baseCgroup makes jobs run where they do on a machine with cgroup v2 only: below condor.service. HTCondor takes
