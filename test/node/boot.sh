@@ -22,41 +22,43 @@ root=$state/tmp/root
 # "files" holds what the caller wants in place before the boot; it lies over the image.
 mount -t overlay -o "lowerdir=$state/files:$image,upperdir=$state/tmp/upper,workdir=$state/tmp/work" overlay "$root"
 
-mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
 # A boot id of its own, so that the journals of two nodes differ.
 cat /proc/sys/kernel/random/uuid >"$state/tmp/boot_id"
-mount --bind "$state/tmp/boot_id" "$root/proc/sys/kernel/random/boot_id"
-# Read-only as in nspawn: systemd-sysctl and systemd-udevd see it and leave the host alone.
-for d in sys acpi bus fs irq sysrq-trigger; do
-  [ -e "$root/proc/$d" ] || continue
-  mount --rbind "$root/proc/$d" "$root/proc/$d"
-  mount -o remount,bind,ro,nosuid,nodev,noexec "$root/proc/$d"
-done
-mount -t sysfs -o ro,nosuid,nodev,noexec sysfs "$root/sys"
-# A fresh mount, not the host's: on a host with the hybrid tree this is what makes the node a cgroup v2 machine.
-mount -t cgroup2 -o nosuid,nodev,noexec cgroup2 "$root/sys/fs/cgroup"
+# The mounts are lists for two programs: fifty programs would take a slow machine as long as the boot itself.
+{
+  echo "proc $root/proc proc nosuid,nodev,noexec"
+  # Read-only as in nspawn: systemd-sysctl and systemd-udevd see it and leave the host alone.
+  for d in sys acpi bus fs irq sysrq-trigger; do
+    [ ! -e "/proc/$d" ] || echo "$root/proc/$d $root/proc/$d none bind,ro,nosuid,nodev,noexec"
+  done
+  echo "$state/tmp/boot_id $root/proc/sys/kernel/random/boot_id none bind,ro"
+  echo "sysfs $root/sys sysfs ro,nosuid,nodev,noexec"
+  # A fresh mount, not the host's: on a host with the hybrid tree this is what makes the node a cgroup v2 machine.
+  echo "cgroup2 $root/sys/fs/cgroup cgroup2 nosuid,nodev,noexec"
+  echo "tmpfs $root/dev tmpfs mode=755,nosuid"
+  echo "devpts $root/dev/pts devpts newinstance,ptmxmode=0666,mode=620,gid=5,x-mount.mkdir"
+  echo "tmpfs $root/dev/shm tmpfs mode=1777,nosuid,nodev,x-mount.mkdir"
+  echo "tmpfs $root/run tmpfs mode=755,nosuid,nodev"
+  echo "tmpfs $root/tmp tmpfs mode=1777,nosuid,nodev"
+} >"$state/tmp/first"
+mount -a -T "$state/tmp/first"
 
-mount -t tmpfs -o mode=755,nosuid tmpfs "$root/dev"
-mkdir "$root/dev/pts" "$root/dev/shm"
-for d in null zero full random urandom tty; do
-  touch "$root/dev/$d"; mount --bind "/dev/$d" "$root/dev/$d"
-done
-touch "$root/dev/console"; mount --bind /dev/null "$root/dev/console"
-mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts "$root/dev/pts"
-ln -s pts/ptmx "$root/dev/ptmx"
-ln -s /proc/self/fd "$root/dev/fd"
-ln -s fd/0 "$root/dev/stdin"; ln -s fd/1 "$root/dev/stdout"; ln -s fd/2 "$root/dev/stderr"
-mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs "$root/dev/shm"
-mount -t tmpfs -o mode=755,nosuid,nodev tmpfs "$root/run"
-mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs "$root/tmp"
-
+ln -s pts/ptmx "$root/dev/ptmx" # systemd makes the other links
+{
+  for d in null zero full random urandom tty; do
+    : >"$root/dev/$d"
+    echo "/dev/$d $root/dev/$d none bind"
+  done
+  : >"$root/dev/console"
+  echo "/dev/null $root/dev/console none bind"
+} >"$state/tmp/second"
 tab=$(printf '\t')
-while IFS=$tab read -r mode host guest; do
-  if [ -d "$host" ]; then mkdir -p "$root$guest"
-  else mkdir -p "$(dirname "$root$guest")"; [ -e "$root$guest" ] || : >"$root$guest"; fi
-  mount --bind "$host" "$root$guest"
-  [ "$mode" = rw ] || mount -o remount,bind,ro "$root$guest"
+while IFS=$tab read -r host guest; do
+  if [ -d "$host" ]; then [ -d "$root$guest" ] || mkdir -p "$root$guest"
+  else [ -d "$root${guest%/*}" ] || mkdir -p "$root${guest%/*}"; [ -e "$root$guest" ] || : >"$root$guest"; fi
 done <"$state/binds"
+cat "$state/fstab" >>"$state/tmp/second"
+mount -a -T "$state/tmp/second"
 
 # pivot_root, not chroot: HTCondor's starter unshares the mount namespace, and needs / to be a mount point.
 mkdir "$root/.old"

@@ -86,20 +86,25 @@ func (s *state) remove() error {
 	return errors.Join(err, s.lock.Close())
 }
 
+// inFstab writes a path as fstab(5) has it.
+var inFstab = strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`)
+
 // write puts everything in place that boot.sh reads.
 func (s *state) write(image string, o Options) error {
-	var binds strings.Builder
+	var binds, fstab strings.Builder
 	for _, b := range o.Binds {
-		mode := "ro"
+		how := "bind,ro"
 		if b.Writable {
-			mode = "rw"
+			how = "bind"
 		}
 		if !filepath.IsAbs(b.Host) || !filepath.IsAbs(b.Guest) {
 			return fmt.Errorf("bind %s to %s: both paths must be absolute", b.Host, b.Guest)
 		}
-		fmt.Fprintf(&binds, "%s\t%s\t%s\n", mode, b.Host, b.Guest)
+		fmt.Fprintf(&binds, "%s\t%s\n", b.Host, b.Guest)
+		fmt.Fprintf(&fstab, "%s %s none %s\n", inFstab.Replace(b.Host), inFstab.Replace(filepath.Join(s.dir, "tmp/root", b.Guest)), how)
 	}
 	if err := errors.Join(s.put("boot.sh", bootScript), s.put("keep.sh", keepScript), s.put("binds", binds.String()),
+		s.put("fstab", fstab.String()),
 		os.Mkdir(filepath.Join(s.dir, "tmp"), 0o755)); err != nil {
 		return err
 	}
