@@ -126,19 +126,21 @@ func (n *Node) JobAttrs(ctx context.Context, cluster int, attrs ...string) ([][]
 }
 
 // rows is JobAttrs, without rows if one in the queue is not wanted.
-func (n *Node) rows(ctx context.Context, cluster int, unwanted func(row []string) bool, attrs ...string) ([][]string, error) {
+func (n *Node) rows(ctx context.Context, cluster int, unwanted func([]string) bool, attrs ...string) ([][]string, error) {
 	all := append([]string{"TotalSubmitProcs"}, attrs...)
 	// The queue first: a job that leaves it in between is then seen twice, not missed.
 	jobs, err := n.jobs(ctx, queue, cluster, all...)
 	if err != nil {
 		return nil, err
 	}
-	if unwanted != nil && slices.ContainsFunc(slices.Collect(maps.Values(jobs)), func(row []string) bool { return unwanted(row[1:]) }) {
-		return nil, nil // without a look at the history
+	complete := len(jobs) > 0
+	for _, row := range jobs {
+		if unwanted != nil && unwanted(row[1:]) {
+			return nil, nil // without a look at the history
+		}
+		complete = complete && row[0] == strconv.Itoa(len(jobs))
 	}
-	if len(jobs) == 0 || slices.ContainsFunc(slices.Collect(maps.Values(jobs)), func(row []string) bool {
-		return row[0] != strconv.Itoa(len(jobs))
-	}) {
+	if !complete {
 		left, err := n.jobs(ctx, history, cluster, all...)
 		if err != nil {
 			return nil, err
@@ -184,7 +186,7 @@ func (n *Node) WaitJobs(ctx context.Context, cluster int, states ...int) error {
 	asked := time.Now()
 	return n.Wait(ctx, fmt.Sprintf("job %d in state %v", cluster, states), func() bool {
 		log, err := n.JobLog(ctx, cluster)
-		if err == nil && !logged(log, states) && time.Since(asked) < askAnyway {
+		if err == nil && !logged(log, states) && time.Since(asked) < AskAnyway {
 			return false
 		}
 		asked = time.Now()
@@ -193,9 +195,9 @@ func (n *Node) WaitJobs(ctx context.Context, cluster int, states ...int) error {
 	})
 }
 
-// askAnyway is how often the schedd is asked while the event log shows other states. A job that waits for its hook runs
-// for the schedd, and its program has not started for the event log.
-const askAnyway = 4 * time.Second
+// AskAnyway is how often a daemon of HTCondor is asked while what costs no program says that it is too early. A job that
+// waits for its hook runs for the schedd, and its program has not started for the event log.
+const AskAnyway = 4 * time.Second
 
 // stateAfter is the state of a job after an event.
 var stateAfter = map[string]int{

@@ -101,7 +101,8 @@ func (s *state) write(image string, o Options) error {
 			return fmt.Errorf("bind %s to %s: both paths must be absolute", b.Host, b.Guest)
 		}
 		fmt.Fprintf(&binds, "%s\t%s\n", b.Host, b.Guest)
-		fmt.Fprintf(&fstab, "%s %s none %s\n", inFstab.Replace(b.Host), inFstab.Replace(filepath.Join(s.dir, "tmp/root", b.Guest)), how)
+		inside := filepath.Join(s.dir, "tmp/root", b.Guest)
+		fmt.Fprintf(&fstab, "%s %s none %s\n", inFstab.Replace(b.Host), inFstab.Replace(inside), how)
 	}
 	if err := errors.Join(s.put("boot.sh", bootScript), s.put("keep.sh", keepScript), s.put("binds", binds.String()),
 		s.put("fstab", fstab.String()),

@@ -284,7 +284,7 @@ func (s *Site) WaitAccept(ctx context.Context, count int) error {
 	asked := time.Now()
 	return s.Wait(ctx, fmt.Sprintf("%d GPUs that accept", count), func() bool {
 		// The agent first, which costs no program.
-		if st, err := s.Status(ctx); err == nil && accepting(st) != count && time.Since(asked) < askAnyway {
+		if st, err := s.Status(ctx); err == nil && accepting(st) != count && time.Since(asked) < node.AskAnyway {
 			return false
 		}
 		asked = time.Now()
@@ -292,9 +292,6 @@ func (s *Site) WaitAccept(ctx context.Context, count int) error {
 		return err == nil && len(strings.Fields(out.Stdout)) == count
 	})
 }
-
-// askAnyway is how often the collector is asked while the agent says another number.
-const askAnyway = 4 * time.Second
 
 // accepting is how many GPUs and MIG devices accept jobs.
 func accepting(st api.Status) (count int) {
