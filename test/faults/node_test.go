@@ -44,7 +44,7 @@ type node struct {
 }
 
 // newNode makes the node and starts the agent; daemon is the gpuslotd to run,
-// empty for the honest one.
+// empty for the one with the race detector.
 func newNode(t *testing.T, driver, daemon string) *node {
 	t.Helper()
 	programs := build(t)

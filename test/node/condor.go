@@ -41,9 +41,9 @@ func (n *Node) WaitSlots(ctx context.Context, slots int) error {
 }
 
 // Wait asks cond until it says true, ten times a second at first and then less often, because each question costs the
-// node some programs: where answers come late, it waits longer (test/poll). It does so for twice Patience at most, unless
-// the context has a deadline. When that ends first, the error says what was waited for and what the node has to say about
-// it.
+// node some programs: where answers come late, it waits longer (test/poll). It does so for twice Patience at most,
+// unless the context has a deadline. When that ends first, the error says what was waited for and what the node has
+// to say about it.
 func (n *Node) Wait(ctx context.Context, what string, cond func() bool) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -126,7 +126,9 @@ func (n *Node) JobAttrs(ctx context.Context, cluster int, attrs ...string) ([][]
 }
 
 // rows is JobAttrs, without rows if one in the queue is not wanted.
-func (n *Node) rows(ctx context.Context, cluster int, unwanted func([]string) bool, attrs ...string) ([][]string, error) {
+func (n *Node) rows(
+	ctx context.Context, cluster int, unwanted func([]string) bool, attrs ...string,
+) ([][]string, error) {
 	all := append([]string{"TotalSubmitProcs"}, attrs...)
 	// The queue first: a job that leaves it in between is then seen twice, not missed.
 	jobs, err := n.jobs(ctx, queue, cluster, all...)
@@ -195,8 +197,8 @@ func (n *Node) WaitJobs(ctx context.Context, cluster int, states ...int) error {
 	})
 }
 
-// AskAnyway is how often a daemon of HTCondor is asked while what costs no program says that it is too early. A job that
-// waits for its hook runs for the schedd, and its program has not started for the event log.
+// AskAnyway is how often a daemon of HTCondor is asked while what costs no program says that it is too early. A job
+// that waits for its hook runs for the schedd, and its program has not started for the event log.
 const AskAnyway = 4 * time.Second
 
 // stateAfter is the state of a job after an event.

@@ -168,7 +168,8 @@ for u in apt-daily apt-daily-upgrade dpkg-db-backup e2scrub_all fstrim; do ln -s
 ln -sf /dev/null "$unit/systemd-logind-varlink.socket"
 # There is no fstab, kernel command line, getty or disk to make units of. Each generator costs every boot a program.
 mkdir -p "$root/etc/systemd/system-generators"
-for g in "$root"/usr/lib/systemd/system-generators/*; do ln -s /dev/null "$root/etc/systemd/system-generators/${g##*/}"; done
+for g in "$root"/usr/lib/systemd/system-generators/*; do
+  ln -s /dev/null "$root/etc/systemd/system-generators/${g##*/}"; done
 mkdir -p "$root/etc/systemd/journald.conf.d"
 printf '[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\n' >"$root/etc/systemd/journald.conf.d/node.conf"
 # HTCondor starts when the test has put its files in place, not at boot.

@@ -59,11 +59,12 @@ func simulated(t *testing.T, driver string) *Lab {
 
 // otherwise are the claims that do not hold on the simulated node, and why.
 var otherwise = map[string]Verdict{
-	"cuMemAllocAsync beyond the limit fails.":                                                                            Unknown, // not simulated, as the next ones
-	"cuMemCreate beyond the limit fails.":                                                                                Unknown,
-	"Another client's memory is not imported beyond one's own limit.":                                                    Unknown,
-	"A process without MPS has the device node of its GPU open or mapped.":                                               Unknown,
-	"An MPS client has the device node of its GPU open or mapped.":                                                       Unknown,
+	"cuMemAllocAsync beyond the limit fails.":                              Unknown, // not simulated, as the next ones
+	"cuMemCreate beyond the limit fails.":                                  Unknown,
+	"Another client's memory is not imported beyond one's own limit.":      Unknown,
+	"A process without MPS has the device node of its GPU open or mapped.": Unknown,
+	"An MPS client has the device node of its GPU open or mapped.":         Unknown,
+
 	"A client in a PID namespace of its own with its own /proc attaches and is limited, if the daemon is in the host's.": Unknown,
 }
 
